@@ -7,6 +7,6 @@ pub mod load;
 pub mod pipeline;
 pub mod schema;
 
-// Programs and spaces are many small allocations; what it brings stands beside the dependency.
+// Programs and spaces make many small allocations; Cargo.toml states the gain.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

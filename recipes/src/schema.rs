@@ -6,8 +6,8 @@ const SCHEMA: &str = include_str!("../schema.json");
 
 /// The schema, as published in `recipes/schema.json`.
 ///
-/// It covers keys and kinds; names, sizes and steps are judged by [`crate::load`]. An editor's YAML parser wants steps
-/// with a colon in quotes.
+/// It covers keys and kinds; [`crate::load`] checks names, sizes and steps. An editor's YAML parser needs quotes around steps with a
+/// colon.
 pub fn json_schema() -> Value {
     serde_json::from_str(SCHEMA).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
-//! Pairs of kernels that stayed apart, each once.
+//! Pairs of kernels that stayed separate, each once.
 //!
-//! Transforms ask again and again whether two kernels can be one, as kernels around them change, and first fusion and then composition
-//! does. What counts in the end is whether the program runs them as one, and if not, what the last of these said.
+//! Transforms try to fuse the same two kernels repeatedly, as kernels around them change, first in fusion and then in composition. What
+//! matters is whether the program runs the two as one in the end, and if not, the reason of the last attempt.
 
 use crate::pipeline::variants::programs::Variant;
 use sdfg::{Sdfg, Unit};
@@ -15,10 +15,10 @@ pub struct Refused {
     pub first: String,
     pub second: String,
     pub reason: String,
-    /// The place in the recipe that the second comes from.
+    /// The place in the recipe that the second kernel comes from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
-    /// What reasons of this kind have in common.
+    /// The text that refusals for the same kind of reason share.
     #[serde(skip)]
     pub kind: String,
     /// Whether one reads what the other writes, or both read one container.
@@ -28,10 +28,10 @@ pub struct Refused {
     pub transform: &'static str,
 }
 
-/// What composes contractions with their neighbours; it is asked after fusion.
+/// The transform that fuses contractions with their neighbours; it runs after fusion.
 pub const COMPOSITION: &str = "composition";
 
-/// The kernels of a program by their names and by those of the operators that they hold.
+/// The kernels of a program, by their names and by the names of the operators that they hold.
 pub struct Holders(BTreeMap<String, String>);
 
 impl Holders {
@@ -43,7 +43,7 @@ impl Holders {
                 found.extend(scope.operators().into_iter().map(|operator| (operator, unit.name().to_string())));
             }
         }
-        // A kernel's own name says more than that of an operator in another.
+        // A kernel's own name takes precedence over an operator's.
         found.extend(units.iter().map(|(_, _, unit)| (unit.name().to_string(), unit.name().to_string())));
         Holders(found)
     }
@@ -54,7 +54,7 @@ impl Holders {
     }
 }
 
-/// Pairs of kernels of a program that stayed apart: each once, under the names that the kernels have in the end, with the last reason.
+/// Pairs of kernels of a program that stayed separate: each pair once, under the final names of the kernels, with the last reason.
 pub fn refusals(variant: &Variant) -> Vec<Refused> {
     let mut touched: BTreeMap<String, (Vec<String>, Vec<String>)> = BTreeMap::new();
     for (_, state) in variant.program.states() {
@@ -96,8 +96,8 @@ pub fn refusals(variant: &Variant) -> Vec<Refused> {
     found.into_iter().map(|(refused, _)| refused).collect()
 }
 
-/// How much a refusal says of why the program runs two kernels: fusion is asked first and composes nothing, and that a composition was
-/// left out to see what that brings says less than why it cannot be.
+/// The weight of a refusal as an explanation. Fusion comes first and fuses no contractions, so it weighs least. A fusion that was left
+/// out on trial explains less than one that is impossible.
 fn says(refusal: &Refusal) -> u8 {
     match &refusal.reason {
         _ if refusal.transform != COMPOSITION => 0,

@@ -1,9 +1,9 @@
-//! The paper's fused kernels, found again inside ours by what they are made of.
+//! Finds the paper's fused kernels inside ours, by the operators that they hold.
 //!
-//! A kernel of the paper is a set of operations at a place in the dataflow. Each place is recognised on the program of
-//! operators by the kinds of its operations and by who reads whom, never by a name: contractions around a softmax are an
-//! attention, a bias behind a contraction belongs to it, and the gradient of a contraction's result is what backward
-//! contractions multiply with its operands. Our kernel covers a kernel of the paper if it holds all of its operations.
+//! A kernel of the paper is a set of operations at a place in the dataflow. Each place is recognised on the program of operators by the
+//! kinds of its operations and by the dataflow, never by a name. Contractions around a softmax are an attention, and a bias behind a
+//! contraction belongs to it. Backward contractions multiply the gradient of a contraction's result with its operands, which identifies
+//! that gradient. Our kernel covers a kernel of the paper if it holds all of its operations.
 
 use sdfg::{Binary, Class, Combine, Direction, Op, Operation, Scalar, Sdfg, Unit};
 use serde::{Serialize, Serializer};
@@ -93,7 +93,7 @@ impl Serialize for PaperKernel {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Occurrence {
     pub kernel: PaperKernel,
-    /// Names of the operations that it is made of.
+    /// Names of its operations.
     pub operators: BTreeSet<String>,
 }
 
@@ -116,7 +116,7 @@ pub fn covers(operators: &[String], occurrences: &[Occurrence]) -> Vec<PaperKern
     inside.map(|o| o.kernel).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Who makes and who reads what.
+/// The producers and consumers of containers.
 struct Dataflow<'a> {
     operations: &'a [Operation],
     makers: BTreeMap<&'a str, &'a Operation>,
@@ -167,7 +167,7 @@ impl<'a> Dataflow<'a> {
         path
     }
 
-    /// Containers that hold the gradient of a contraction's result: what backward contractions multiply with its operands.
+    /// Containers that hold the gradient of a contraction's result: backward contractions multiply them with its operands.
     fn gradients_of(&self, contraction: &Operation) -> BTreeSet<&'a str> {
         let partners = |operand: &str| -> BTreeSet<&'a str> {
             let products = self.readers(operand, Direction::Backward).filter(|o| o.class() == Class::Contraction);
@@ -178,7 +178,7 @@ impl<'a> Dataflow<'a> {
         sets.iter().fold(first, |common, set| common.intersection(set).copied().collect())
     }
 
-    /// Sums, and nothing else, of the gradients of these contractions' results.
+    /// Reductions by sum, and nothing else, of the gradients of these contractions' results.
     fn bias_gradients(&self, contractions: &[&Operation]) -> Vec<Vec<&'a Operation>> {
         let of = |c: &&Operation| -> Vec<&'a Operation> {
             let gradients = self.gradients_of(c);
@@ -201,7 +201,7 @@ impl<'a> Dataflow<'a> {
             if behind.elementwise.iter().any(|o| drops(o)) {
                 add(found, PaperKernel::Sm, whole);
             }
-            // Queries and keys go into the scores, values are what the weights are multiplied with.
+            // Queries and keys go into the scores; values are multiplied with the weights.
             let is_weights = |data: &str| data == weights || behind.elementwise.iter().any(|o| out(o) == Some(data));
             let scored = before.contractions.iter().flat_map(|c| &c.inputs);
             let weighted = behind.contractions.iter().flat_map(|c| &c.inputs).filter(|i| !is_weights(&i.data));
@@ -240,7 +240,7 @@ impl<'a> Dataflow<'a> {
             .collect()
     }
 
-    /// Sums of gradients that come through the projections with one that comes past them.
+    /// Sums of gradients through the projections and one past them.
     fn input_gradients(&self, projections: &[&Operation], found: &mut Found) {
         let gradients: BTreeSet<&str> = projections.iter().flat_map(|p| self.gradients_of(p)).collect();
         let through = |data: &str| {
@@ -285,7 +285,7 @@ impl<'a> Dataflow<'a> {
         softmaxes.filter_map(out).flat_map(|weights| self.outputs(&self.below(weights, Direction::Forward).contractions)).collect()
     }
 
-    /// Gradients of normalizations with what stands around them, and of dropout with activation and bias.
+    /// Gradients of normalizations with their neighbours, and of dropout with activation and bias.
     fn gradients(&self, found: &mut Found) {
         for operation in self.of(Direction::Backward) {
             let readers = |o: &Operation| -> Vec<&'a Operation> {

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use transforms::recompute::{Policy, Saved};
 
-/// Units in which the larger operators of a program are numbers that a person reads: the paper's where it is as large.
+/// Units in which the larger operators of a program have readable numbers; for programs as large as the paper's, its units.
 #[derive(Clone, Copy)]
 struct Scale {
     flop: (&'static str, f64, usize),
@@ -28,12 +28,12 @@ impl Scale {
         Scale { flop: Scale::unit(&Scale::FLOP, flop), elements: Scale::unit(&Scale::ELEMENTS, elements) }
     }
 
-    /// The largest unit of which there is a tenth.
+    /// The largest unit of which the largest value is at least a tenth.
     fn unit<const N: usize>(units: &[(&'static str, f64, usize); N], largest: f64) -> (&'static str, f64, usize) {
         units.iter().copied().find(|(_, unit, _)| largest >= unit / 10.0).unwrap_or(units[N - 1])
     }
 
-    /// What the units stand for; nothing where they are 1.
+    /// The meaning of the units; empty where they are 1.
     fn legend(&self) -> String {
         let flop = match self.flop.0 {
             "Gi" => "Gi = 2³⁰",
@@ -68,19 +68,19 @@ impl Scale {
     }
 }
 
-/// What more is shown than what a person wants to see first.
+/// Optional details of the text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shown {
-    /// Every pair of kernels that stayed apart by itself, also those that share no data, and where each comes from.
+    /// Every pair of kernels that stayed separate, also pairs that share no data, with their places in the recipe.
     pub refusals: bool,
     /// Bytes under every definition of the unfused program.
     pub definitions: bool,
 }
 
-/// The unfused program that is compared with: what `memlet optimize` times as unfused.
+/// The definition of the unfused program that serves as baseline: `memlet optimize` times it as unfused.
 pub const BASELINE: &str = "one operator per kernel, scaling within its contraction, masks stored in neither";
 
-/// A summary, then operators, totals, kernels, movement, and what stayed apart.
+/// A summary, then operators, totals, kernels, movement, and kernels that stayed separate.
 pub fn text(analysis: &Analysis, shown: Shown, colour: bool) -> String {
     let mut out = String::new();
     let about = if analysis.about.is_empty() { String::new() } else { format!(": {}", analysis.about) };
@@ -130,7 +130,7 @@ pub fn text(analysis: &Analysis, shown: Shown, colour: bool) -> String {
     out
 }
 
-/// What a person wants to know first: how many kernels and bytes each program has, against one baseline.
+/// The summary: kernels and bytes of each program, against one baseline.
 fn summary(analysis: &Analysis, colour: bool) -> String {
     let flop: u64 = analysis.operators.iter().map(|o| o.flop).sum();
     let step =
@@ -194,7 +194,7 @@ fn totals(analysis: &Analysis, scale: Scale) -> Table {
     table
 }
 
-/// Kernels with what they hold; which kernels of the paper they cover only where one covers any.
+/// Kernels with their operators; the column of covered kernels of the paper is left out if no kernel covers any.
 fn kernels(rows: &[Kernel], scale: Scale) -> Table {
     let first = [("kernel", "", Align::Left), ("class", "", Align::Left)];
     let last = [("covers", "", Align::Left), ("operators", "", Align::Left)];
@@ -211,7 +211,7 @@ fn kernels(rows: &[Kernel], scale: Scale) -> Table {
     table
 }
 
-/// Each kernel of the paper that the program has a place for, and ours that holds it.
+/// Each kernel of the paper that occurs in the program, and our kernel that holds it.
 fn found(analysis: &Analysis) -> Table {
     let mut table = Table::new(&[("paper", "", Align::Left), ("ours", "", Align::Left), ("operators", "", Align::Left)]);
     for occurrence in &analysis.occurrences {
@@ -268,7 +268,7 @@ fn saved(rows: &[Saved]) -> Table {
     table
 }
 
-/// Those that share data, or all of them; each by itself with its place, or those of a kind together.
+/// Refusals of pairs that share data, or of all pairs; each pair with its place, or grouped by kind of reason.
 fn refused(rows: &[Refused], all: bool, each: bool) -> Table {
     let reason = |r: &Refused| match &r.origin {
         Some(origin) if each => format!("{} ({origin})", r.reason),

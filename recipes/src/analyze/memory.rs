@@ -1,4 +1,4 @@
-//! What is alive at the peak of a step, before anything is measured.
+//! The tensors that are alive at the peak of a step, before any measurement.
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
@@ -13,17 +13,17 @@ use std::fmt::Write;
 #[derive(Clone, Debug, Serialize)]
 pub struct ProgramMemory {
     pub program: String,
-    /// What is given and the most that is alive beside it.
+    /// The inputs, and the most bytes that are alive in addition.
     pub peak_bytes: u64,
     pub given_bytes: u64,
     #[serde(flatten)]
     pub map: MemoryMap,
 }
 
-/// The memory of the fused program, and of the one whose contractions are fused with their neighbours.
+/// The memory of the fused program and of the gemm-fused one.
 ///
 /// # Errors
-/// What is wrong with the recipe.
+/// Errors of the recipe.
 pub fn memory(recipe: &Recipe) -> Result<Vec<ProgramMemory>, PipelineError> {
     let separate = programs::plain(recipe, VariantId::Fused, false)?;
     let composed = programs::plain(recipe, VariantId::GemmFused, false)?;

@@ -1,9 +1,9 @@
-//! What a recipe's program computes and moves, known without running it: operators, kernels, movement, refused fusions.
+//! The computation and data movement of a recipe's program, known without running it: operators, kernels, movement, refused fusions.
 //!
-//! The unfused view is the baseline of the paper's Table III: its operators, before anything is recomputed, with dropout
-//! masks stored (one element each, written forward and read backward). The fused view is our program without stacked
-//! contractions, masks computed again. In the composed view contractions swallow their neighbours, and rows that a softmax
-//! normalizes are computed again from their statistics. `recipes/table-iii.md` compares the baseline with the printed table line by line.
+//! The unfused view is the baseline of the paper's Table III: its operators, without recomputation, with dropout masks stored (one
+//! element each, written forward and read backward). The fused view is our program without stacked contractions, with masks recomputed.
+//! In the gemm-fused view contractions are fused with their neighbours, and rows that a softmax normalizes are recomputed from their
+//! statistics. `recipes/table-iii.md` compares the baseline with the printed table line by line.
 
 mod apart;
 mod covers;
@@ -27,14 +27,14 @@ use transforms::recompute::Saved;
 /// An operator of the unfused program. Masks count as stored.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Operator {
-    /// Its operations, joined by `+`; each is called what it writes.
+    /// Its operations, joined by `+`; each has the name of its result.
     pub name: String,
     pub class: Class,
     pub flop: u64,
     pub input_elements: u64,
     pub output_elements: u64,
     pub flop_per_byte: f64,
-    /// What a person calls it.
+    /// A readable name.
     #[serde(skip)]
     pub label: String,
     #[serde(skip)]
@@ -66,18 +66,18 @@ pub struct MovementRow {
     pub fused_bytes: u64,
     /// `1 − fused / unfused`.
     pub reduction: f64,
-    /// Of the composed program. None where contractions are counted apart: its contractions hold what else there is.
+    /// Bytes of the gemm-fused program. `None` where contractions are counted separately, because its contractions hold other operators.
     pub composed_bytes: Option<u64>,
     /// `1 − composed / unfused`.
     pub composed_reduction: Option<f64>,
 }
 
-/// A kernel of the fused or composed program.
+/// A kernel of the fused or gemm-fused program.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Kernel {
     pub name: String,
     pub operators: Vec<String>,
-    /// The fused kernels of the paper that it holds whole.
+    /// The fused kernels of the paper of which it holds all operations.
     pub covers: Vec<PaperKernel>,
     pub class: Class,
     pub flop: u64,
@@ -96,16 +96,16 @@ pub struct Analysis {
     pub totals: Totals,
     pub movement: Vec<MovementRow>,
     pub kernels: Vec<Kernel>,
-    /// Pairs of kernels that stayed apart, each with the reason, but for those that compositions hold or have an answer on.
+    /// Pairs of kernels that stayed separate, each with the reason, without pairs that composition fused or gave a reason of its own for.
     pub refusals: Vec<Refused>,
-    /// Kernels of the composed program in which a contraction has swallowed its neighbours.
+    /// Kernels of the gemm-fused program that hold a contraction with its neighbours.
     pub compositions: Vec<Kernel>,
-    /// Neighbours of contractions that stayed apart in the composed program, each with the reason.
+    /// Neighbours of contractions that stayed separate in the gemm-fused program, each with the reason.
     pub composition_refusals: Vec<Refused>,
-    /// What backward reads from memory in the fused program, and what it computes again.
+    /// The tensors that backward of the fused program reads, each saved or recomputed.
     #[serde(skip)]
     pub fused_saved: Vec<Saved>,
-    /// The same in the composed program.
+    /// The same in the gemm-fused program.
     #[serde(skip)]
     pub composed_saved: Vec<Saved>,
     #[serde(skip)]
@@ -118,14 +118,14 @@ pub struct Analysis {
     /// The fused program.
     #[serde(skip)]
     pub fused: Sdfg,
-    /// Kernels of the unfused program, one for each operator, and of the composed one.
+    /// Numbers of kernels of the unfused program, which has one for each operator, and of the gemm-fused one.
     #[serde(skip)]
     pub unfused_kernels: usize,
     #[serde(skip)]
     pub composed_kernels: usize,
 }
 
-/// Analyses a recipe, its programs made so.
+/// Analyses a recipe; its programs are made with these options.
 pub fn analyze(recipe: &Recipe, options: impl Into<RewriteOptions>) -> Result<Analysis, PipelineError> {
     let options = &options.into();
     let unfused = crate::pipeline::oracle::operators::differentiated(recipe)?;
@@ -140,7 +140,7 @@ pub fn analyze(recipe: &Recipe, options: impl Into<RewriteOptions>) -> Result<An
     let holders = Holders::of(&composed.program);
     let compositions = composed_kernels.into_iter().filter(|m| composed.compositions.iter().any(|c| c.name == m.name));
     let composition_refusals: Vec<Refused> = refusals(&composed).into_iter().filter(|r| r.transform == COMPOSITION).collect();
-    // What is composed in the end, or was refused that with a reason of its own, is not told once more as no fusion.
+    // Pairs that composition fused, or refused with a reason of its own, are not repeated as refused fusions.
     let answered = |r: &Refused| {
         let (Some(first), Some(second)) = (holders.of_name(&r.first), holders.of_name(&r.second)) else { return false };
         let is_pair = |c: &Refused| [c.first.as_str(), &c.second] == [first, second] || [c.first.as_str(), &c.second] == [second, first];

@@ -13,17 +13,17 @@ pub struct Analyze {
     /// Print JSON instead of tables.
     #[arg(long)]
     pub json: bool,
-    /// Interpret the program at small sizes before and after every fusion, and stop where they differ: the smallest program
-    /// that shows it is saved under target/memlet.
+    /// Interpret the program at small sizes before and after every fusion, and stop where they differ: the smallest program that shows
+    /// the difference is saved under target/memlet.
     #[arg(long)]
     pub verify_each: bool,
     /// Print only the fused program: as Graphviz DOT, or in the text form.
     #[arg(long, value_name = "FORM", conflicts_with = "json")]
     pub graph: Option<Graph>,
-    /// Print only the memory of a step: what is alive at its peak, in the separate and in the composed program.
+    /// Print only the memory of a step: the tensors that are alive at its peak, in the fused and in the gemm-fused program.
     #[arg(long, conflicts_with = "graph")]
     pub memory: bool,
-    /// Name each pair of kernels that was not fused by itself, with its place in the recipe, also those that share no data.
+    /// List each pair of kernels that was not fused separately, with its place in the recipe, also pairs that share no data.
     #[arg(long)]
     pub refusals: bool,
     /// Count the bytes that fusion saves under every definition of the unfused program.
@@ -41,11 +41,11 @@ impl Analyze {
     /// Writes the analysis to `out`.
     ///
     /// # Errors
-    /// What is wrong with the recipe, a failed verification, or why `out` could not be written.
+    /// Errors of the recipe, a failed verification, or why `out` could not be written.
     pub fn run(&self, out: &mut dyn Write) -> Result<(), PipelineError> {
         let shown = if self.memory { self.memory()? } else { self.analysis()? };
         match out.write_all(shown.as_bytes()) {
-            // Whoever reads may stop before the end, as `head` does.
+            // A reader may close the pipe before the end, as `head` does.
             Err(why) if why.kind() != ErrorKind::BrokenPipe => {
                 Err(PipelineError::Tensors { file: "the analysis".into(), why: format!("it could not be written: {why}") })
             }

@@ -1,4 +1,4 @@
-//! `memlet compare`: a plan beside PyTorch, JAX and ONNX Runtime.
+//! `memlet compare`: a plan in comparison with PyTorch, JAX and ONNX Runtime.
 
 use super::INTERRUPT;
 use super::out::{errln, out, outln};
@@ -21,14 +21,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Each environment that is named needs numpy and safetensors beside its framework. Recipes that the peers know:
-/// bert-base-encoder.yaml, bert-large-encoder.yaml and mha.yaml, at any size, dropout rate and epsilon, tensors in any order of dims.
+/// Each named environment needs numpy and safetensors besides its framework. Recipes that the peers know: bert-base-encoder.yaml,
+/// bert-large-encoder.yaml and mha.yaml, at any size, dropout rate and epsilon, tensors in any order of dims.
 #[derive(Args)]
 pub struct CompareArgs {
     /// plan.json of `memlet optimize`
     #[arg(required_unless_present = "peers_only")]
     plan: Option<PathBuf>,
-    /// Only check that the Pythons that are named have what the peers need
+    /// Only check that the named Pythons have the modules that the peers need
     #[arg(long)]
     peers_only: bool,
     /// The Python of an environment that has PyTorch
@@ -37,17 +37,17 @@ pub struct CompareArgs {
     /// The Python of an environment that has JAX
     #[arg(long, value_name = "PYTHON")]
     jax: Option<PathBuf>,
-    /// The Python of an environment that has ONNX and ONNX Runtime: the forward pass alone, dropout off, beside ours
+    /// The Python of an environment that has ONNX and ONNX Runtime: the forward pass alone, dropout off, compared with ours
     #[arg(long, value_name = "PYTHON")]
     onnx: Option<PathBuf>,
-    /// Whom to time; PyTorch's with float32 products in highest and in medium precision; of a plan stored in bf16, PyTorch's
-    /// and JAX's with weights in f32 (under autocast) and with all in bf16
+    /// The peers to time; PyTorch's with float32 products in highest and in medium precision; for a plan stored in bf16, PyTorch's and
+    /// JAX's with weights in f32 (under autocast) and with everything in bf16
     #[arg(long, value_delimiter = ',', value_enum, default_values_t = Variant::ALL)]
     variants: Vec<Variant>,
-    /// Threads for everyone, by default those of the plan; `1,2` compares twice
+    /// Threads for ours and every peer, by default those of the plan; `1,2` compares twice
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=super::MOST_THREADS as i64))]
     threads: Vec<u32>,
-    /// Rounds, in each of which every peer, and ours just before it, is timed once
+    /// Rounds; in each, every peer is timed once, and ours just before it
     #[arg(long, default_value_t = 15)]
     rounds: usize,
     /// Seed of inputs and parameters, and of our masks
@@ -57,18 +57,18 @@ pub struct CompareArgs {
     /// figure, compare a plan of `optimize --no-dropout`
     #[arg(long)]
     no_dropout: bool,
-    /// Also compare everyone's results with the f64 oracle's, which takes its time
+    /// Also compare all results with the f64 oracle's, which is slow
     #[arg(long)]
     accuracy: bool,
     /// Print JSON with all samples: an array, one comparison for each number of threads
     #[arg(long)]
     json: bool,
-    /// Write the same JSON to a file, and print for people
+    /// Write the same JSON to a file, and print tables
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     record: Option<PathBuf>,
 }
 
-/// A plan ready to run; every step has masks of its own.
+/// A plan that is ready to run; every step has masks of its own.
 struct Prepared {
     execution: Execution,
     pool: Pool,
@@ -175,7 +175,7 @@ impl CompareArgs {
             interrupt: &INTERRUPT,
             folder: folder.path(),
         };
-        // A spinner that ticked by itself would compute beside the measurements.
+        // A spinner that ticks by itself would compute during the measurements.
         let bar = ProgressBar::new_spinner();
         bar.disable_steady_tick();
         let report = compare(&setup, &mut ours, &mut |stage| {
@@ -184,7 +184,7 @@ impl CompareArgs {
         });
         bar.finish_and_clear();
         let mut report = report?;
-        // Others may have disturbed the first measurement: a peak is what can be reached.
+        // Other processes may have disturbed the first measurement, and a peak is the best attainable rate.
         report.peak = report.peak.into_iter().chain(peak(&ours.pool)).reduce(f64::max);
         Ok(report)
     }

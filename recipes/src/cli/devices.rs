@@ -1,4 +1,4 @@
-//! `memlet devices`: what can be used on this machine, and what is missing.
+//! `memlet devices`: the devices and libraries of this machine, and those that are missing.
 
 use super::out::{out, outln};
 use crate::pipeline::PipelineError;
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 #[derive(Args)]
 pub struct DevicesArgs {
-    /// Also measure what each GPU can do: a copy, and products of matrices
+    /// Also measure each GPU's rates: a copy, and products of matrices
     #[arg(long)]
     measure: bool,
     /// Print JSON
@@ -24,7 +24,7 @@ pub struct DevicesArgs {
 #[derive(Serialize)]
 struct Devices {
     machine: Machine,
-    /// Extensions that the processor has, widest last.
+    /// Vector extensions of the processor, widest last.
     vector: Vec<&'static str>,
     compiler: Option<Compiler>,
     cuda: Vec<Library>,
@@ -43,16 +43,16 @@ struct Compiler {
 struct Library {
     name: &'static str,
     found: bool,
-    /// Where, unless the system's loader finds it.
+    /// The folder that it was found in, unless the system's loader finds it.
     folder: Option<String>,
-    /// What to do where it is missing.
+    /// Advice where it is missing.
     advice: Option<&'static str>,
 }
 
 /// The parts of CUDA that were found and can be used.
 #[derive(Serialize, Default)]
 struct Gpus {
-    /// Version of CUDA that the driver runs, and that the run-time compiler is of.
+    /// The newest version of CUDA that the driver supports, and the version of the run-time compiler.
     driver: Option<String>,
     compiler: Option<String>,
     gpus: Vec<Gpu>,
@@ -70,7 +70,7 @@ struct Gpu {
     measured: Option<Measured>,
 }
 
-/// What a GPU can do.
+/// Measured rates of a GPU.
 #[derive(Serialize)]
 struct Measured {
     toolchain: String,
@@ -106,7 +106,7 @@ impl DevicesArgs {
         } else {
             out!("{}", text(&devices));
         }
-        // A machine whose GPUs were measured needs no C compiler for that.
+        // Measuring GPUs needs no C compiler.
         if !self.measure {
             toolchain?;
         }
@@ -124,7 +124,7 @@ fn measured(gpu: i32) -> Result<Measured, PipelineError> {
     Ok(Measured { toolchain: device.toolchain(), copy_gb_per_s: device.copy_bandwidth()?, products })
 }
 
-/// What CUDA kernels and contractions need.
+/// The libraries that CUDA kernels and contractions need.
 fn libraries() -> Vec<Library> {
     let each = |library: cuda::CudaLibrary| {
         let found = library.load();

@@ -1,4 +1,4 @@
-//! `memlet explain`: why a layout, a configuration or a fusion is as it is.
+//! `memlet explain`: the reasons for a layout, a configuration or a fusion.
 
 use super::out::{out, outln};
 use super::place::{Place, place};
@@ -36,14 +36,14 @@ use transforms::Refusal;
 pub struct ExplainArgs {
     /// The folder of `memlet optimize` or `memlet sweep`, a plan or records in it, or a certificate of `memlet solve`
     file: PathBuf,
-    /// A kernel, a tensor, a site where programs differ, or `program` for the choice among programs [default: what there is]
+    /// A kernel, a tensor, a site where programs differ, or `program` for the choice among programs [default: list the names]
     name: Option<String>,
     /// A second kernel: why the two are not one
     other: Option<String>,
     /// Records of measurements [default: records.jsonl beside the plan, or those that the certificate names]
     #[arg(long)]
     records: Option<PathBuf>,
-    /// Of records: explain the choice for a stack of so many layers. A certificate knows its own
+    /// With records: explain the choice for a stack of this many layers. A certificate has its own number
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     layers: u16,
     /// As with `memlet solve`
@@ -62,10 +62,10 @@ struct Answer {
     #[serde(skip_serializing_if = "Option::is_none")]
     place: Option<Place>,
     choice: Option<Explanation>,
-    /// What the plan runs instead, if it was faster within the step.
+    /// The configuration that the plan runs instead, if it was faster within the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     instead: Option<Instead>,
-    /// The kernel that holds both, where two were asked for and are one.
+    /// The kernel that holds both, if two names were given and one kernel holds both.
     together: Option<String>,
     apart: Vec<Refused>,
 }
@@ -92,7 +92,7 @@ impl ExplainArgs {
         Ok(())
     }
 
-    /// What a folder holds: a plan, else records.
+    /// The file to read in a folder: its plan, else its records.
     fn inside(&self) -> Result<PathBuf, PipelineError> {
         if !self.file.is_dir() {
             return Ok(self.file.clone());
@@ -109,7 +109,7 @@ impl ExplainArgs {
                 let choice = Some(self.certified(&certificate, name)?);
                 return Ok(Answer { place: None, choice, instead: None, together: None, apart: vec![] });
             }
-            // Anything else that is JSON is said to be no plan.
+            // Other JSON is reported as no plan later.
             Ok(_) | Err(CertificateError::Format { .. }) => {}
             Err(error) if !records => return Err(error.into()),
             Err(_) => {}
@@ -123,7 +123,7 @@ impl ExplainArgs {
                 let name = place.as_ref().map_or(name, |place| place.holder());
                 let choice = self.choice(plan.as_ref(), name)?;
                 let kernel = plan.as_ref().filter(|p| p.chosen.configuration.kernels.contains_key(name));
-                // The recipe may have gone since; the choice is explained all the same.
+                // Without the recipe the refusals are left out, and the choice is explained nonetheless.
                 let apart = kernel.and_then(|plan| Some(beside(&self.variant(plan).ok()?, name))).unwrap_or_default();
                 let instead = kernel.and_then(|plan| instead(&plan.chosen, name));
                 Ok(Answer { place, choice: Some(choice), instead, together: None, apart })
@@ -131,7 +131,7 @@ impl ExplainArgs {
         }
     }
 
-    /// What can be asked about.
+    /// Lists the names that can be explained.
     fn tell_names(&self) -> Result<(), PipelineError> {
         let program = |program: &layouts::SelectionProblem| names(program).map(str::to_string).collect::<BTreeSet<String>>();
         let (kernels, others) = match Certificate::read(&self.file) {
@@ -186,7 +186,7 @@ impl ExplainArgs {
         if let (Some(kernel), Some(other)) = (&answer.together, &self.other) {
             outln!("{name} and {other} are one kernel: {kernel}");
         }
-        // Of a pair there is one reason; of a kernel beside all others those of a kind are said together.
+        // One refused pair is printed with its place; a kernel's refusals are grouped by kind of reason.
         if let [Refused { first, second, reason, origin, .. }] = answer.apart.as_slice() {
             outln!("{first} and {second} are not one kernel: {reason}");
             if let Some(origin) = origin {
@@ -205,7 +205,7 @@ impl ExplainArgs {
         Ok(())
     }
 
-    /// The generated code of a kernel in the plan's configuration; what a kernel writes in place is a matter of the whole plan.
+    /// The generated code of a kernel in the plan's configuration, without in-place writes, which depend on the whole plan.
     fn text(&self, name: &str) -> Result<String, PipelineError> {
         let plan = Plan::read(&self.file)?;
         let Candidate { program, configuration, .. } = &plan.chosen;
@@ -225,7 +225,7 @@ impl ExplainArgs {
         PipelineError::Plan { file: self.file.display().to_string(), why: why.into() }
     }
 
-    /// The choice that a certificate is of.
+    /// The choice that a certificate proves.
     fn certified(&self, certificate: &Certificate, name: &str) -> Result<Explanation, PipelineError> {
         let folder = self.file.parent().unwrap_or(Path::new("."));
         let named = || certificate.records.iter().map(|r| folder.join(r)).collect::<Vec<_>>();
@@ -239,7 +239,7 @@ impl ExplainArgs {
         Ok(explain(&certificate.program, &store, name, &layers, Limits::default())?)
     }
 
-    /// Whether some program has what is asked about.
+    /// Checks that some program has this name.
     fn known<'a>(&self, name: &str, programs: impl IntoIterator<Item = &'a layouts::SelectionProblem>) -> Result<(), PipelineError> {
         let mut known: BTreeSet<&str> = BTreeSet::new();
         for program in programs {
@@ -252,16 +252,16 @@ impl ExplainArgs {
         Err(self.fault(format!("no kernel or tensor `{}` was measured; there are: {}", name, all.join(", "))))
     }
 
-    /// The records of the run that made a plan: in its folder, or where its certificate says.
+    /// The records of the run that made a plan: in its folder, or where its certificate names them.
     fn beside(&self) -> Option<PathBuf> {
         let folder = self.file.parent().unwrap_or(Path::new("."));
-        // A plan of several lies in a folder of its own.
+        // One of several plans lies in a folder of its own.
         let folders = || [Some(folder), folder.parent()].into_iter().flatten();
         let named = |folder: &Path| Some(folder.join(Certificate::read(&folder.join("certificate.json")).ok()?.records.first()?));
         folders().map(|folder| folder.join("records.jsonl")).chain(folders().filter_map(named)).find(|records| records.is_file())
     }
 
-    /// The choice of this name in the plan's program; from records alone, in the program whose best choice is fastest.
+    /// The choice of this name in the plan's program; without a plan, in the program with the fastest selection.
     fn choice(&self, plan: Option<&Plan>, name: &str) -> Result<Explanation, PipelineError> {
         let records = match plan {
             None => self.file.clone(),
@@ -271,7 +271,7 @@ impl ExplainArgs {
             },
         };
         let store = Store::read(&records)?;
-        // A plan is of one program: why of that one is a matter of all that was measured.
+        // A plan has one program, but the choice among programs depends on all measurements.
         let plan = plan.filter(|_| name != GROUP);
         let of_plan = |program: &layouts::SelectionProblem| {
             plan.is_none_or(|plan| {
@@ -279,7 +279,7 @@ impl ExplainArgs {
                 program.kernels.len() == chosen.len() && program.kernels.iter().all(|k| chosen.contains_key(&k.name))
             })
         };
-        // From records alone the whole decision is asked about, program included.
+        // Without a plan the whole decision is explained, including the program.
         let programs: Vec<layouts::SelectionProblem> = match plan {
             Some(_) => store.sessions().filter_map(|s| s.program.clone()).filter(of_plan).collect(),
             None => layouts::SelectionProblem::of_records(&store).into_iter().map(|(_, program)| program).collect(),
@@ -305,7 +305,7 @@ impl ExplainArgs {
         Ok(explain(program, &store, name, &layers, Limits::default())?)
     }
 
-    /// The plan's program with its refused fusions, derived again from the recipe.
+    /// The plan's program with its refused fusions, derived from the recipe once more.
     fn variant(&self, plan: &Plan) -> Result<Variant, PipelineError> {
         let recipe = plan.recipe()?;
         if let Some(partial_fusion) = &plan.partial_fusion
@@ -327,7 +327,7 @@ impl ExplainArgs {
         if let Some(found) = lent.iter().find(|v| v.program == plan.chosen.program) {
             return Ok(found.clone());
         }
-        // Kernels of several programs: those that were weighed as well.
+        // A merged program also has kernels of partially fused programs.
         let mut composing: BTreeMap<&[String], GemmFusion> = BTreeMap::new();
         let weighed = plan.partial_fusion.iter().flat_map(|m| m.trials.iter().map(|(_, fusion_set)| fusion_set).chain(&m.fusion_set));
         for fusion_set in weighed {
@@ -352,7 +352,7 @@ impl ExplainArgs {
         Ok(Variant { program: plan.chosen.program.clone(), refusals, ..first })
     }
 
-    /// Two kernels, or operators that kernels hold.
+    /// Explains two kernels, or operators that kernels hold.
     fn pair(&self, plan: &Plan, name: &str, other: &str) -> Result<Answer, PipelineError> {
         let variant = self.variant(plan)?;
         let holders = Holders::of(&variant.program);
@@ -388,20 +388,20 @@ impl ExplainArgs {
     }
 }
 
-/// What can be asked about.
+/// Names that can be explained.
 fn names(program: &layouts::SelectionProblem) -> impl Iterator<Item = &str> {
     let kernels = program.kernels.iter().map(|k| k.name.as_str());
     let sites = program.alternatives.keys().map(String::as_str);
     kernels.chain(program.tensors.iter().map(|t| t.data.as_str())).chain(sites).chain((!program.alternatives.is_empty()).then_some(GROUP))
 }
 
-/// What a plan runs in the place of what was chosen for a kernel.
+/// The exchange of a kernel's selected configuration for the one that the plan runs.
 fn instead(candidate: &Candidate, kernel: &str) -> Option<Instead> {
     let exchange = candidate.exchanges.iter().find(|e| e.kernel == kernel)?.clone();
     Some(Instead { taken: candidate.configuration.kernels.get(kernel)?.clone(), exchange })
 }
 
-/// The neighbours of a kernel that are not one with it, each once.
+/// A kernel's neighbours that are separate kernels, each once.
 fn beside(variant: &Variant, name: &str) -> Vec<Refused> {
     refusals(variant).into_iter().filter(|r| r.neighbours && (r.first == name || r.second == name)).collect()
 }

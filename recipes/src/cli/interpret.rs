@@ -30,7 +30,7 @@ impl InterpretArgs {
         let wanted: Vec<String> = tensors::results(&program).iter().map(|c| c.name.clone()).collect();
         all.retain(|name, _| wanted.contains(name));
         if let Some(path) = &self.tensors.outputs {
-            // The oracle rounds nothing: what it found is written in the accumulator's type, not in the storage's.
+            // The oracle rounds nothing, so its results are written in the accumulator's type, not in the storage type.
             tensors::write_as(path, &all, &|name| program.containers.get(name).map_or(Dtype::F32, |c| c.dtype.accumulator()))?;
         }
         let norms = all.iter().map(|(name, tensor)| (name, tensor.shape(), tensor.iter().map(|v| v * v).sum::<f64>().sqrt()));
@@ -47,7 +47,7 @@ impl InterpretArgs {
     }
 }
 
-/// Whether the machine can hold every tensor as the oracle does, as f64.
+/// Whether the machine's memory can hold every tensor in f64, as the oracle does.
 fn fits(program: &Sdfg) -> Result<(), String> {
     let memory = Machine::here().memory;
     let elements = |c: &Container| program.shape_of(&c.name).map_or(f64::INFINITY, |shape| shape.iter().map(|n| *n as f64).product());

@@ -34,10 +34,10 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Set by Ctrl-C: what was measured is kept.
+/// Set by Ctrl-C; measurements so far are kept.
 static INTERRUPT: AtomicBool = AtomicBool::new(false);
 
-/// Data-centric optimizer for tensor programs: where the bytes go, how few they could be, and the fastest arrangement.
+/// Data-centric optimizer for tensor programs: finds where the bytes go, how few they could be, and the fastest arrangement.
 #[derive(Parser)]
 #[command(name = "memlet", version, about)]
 struct Cli {
@@ -51,29 +51,29 @@ enum Command {
     Analyze(analyze::Analyze),
     /// Fuse, sweep, select, verify, time, and report
     Optimize(optimize::OptimizeArgs),
-    /// Measure only; resumes where it stopped
+    /// Measure only; a repeated command resumes
     Sweep(sweep::SweepArgs),
-    /// Choose again from stored measurements
+    /// Select from stored measurements
     Solve(solve::SolveArgs),
     /// Check the certificate of a choice against the stored measurements
     VerifySelection(verify_selection::VerifySelectionArgs),
     /// Run and time a plan against its baselines; tensors in and out
     Run(run::RunArgs),
-    /// Time a plan beside PyTorch and JAX on the same recipe and data, after checking that all agree
+    /// Compare a plan with PyTorch and JAX on the same recipe and data, after checking that all agree
     Compare(compare::CompareArgs),
-    /// Draw the report of a run again
+    /// Redraw the report of a run
     Report(report::ReportArgs),
-    /// Why this layout, this configuration, this fusion; and what the next best would cost
+    /// Explain a layout, a configuration or a fusion, and the cost of the next best
     Explain(explain::ExplainArgs),
-    /// The programs that are made of a recipe, each by which passes
+    /// List the programs that are made of a recipe, with their passes
     Variants(variants::VariantsArgs),
-    /// What can be used here, and what is missing
+    /// List devices and libraries, and those that are missing
     Devices(devices::DevicesArgs),
     /// Run a recipe through the f64 oracle; tensors in and out
     Interpret(interpret::InterpretArgs),
 }
 
-/// A recipe and what replaces its sizes.
+/// A recipe, and overrides of its sizes and types.
 #[derive(Args, Clone)]
 pub struct RecipeArgs {
     /// The recipe, a YAML file
@@ -87,7 +87,7 @@ pub struct RecipeArgs {
     /// Take the recipe without its dropouts: no masks and no random numbers
     #[arg(long)]
     pub no_dropout: bool,
-    /// Store weights, residuals and what a softmax reads in the same type too, as in a model that was cast as a whole
+    /// Store weights, residuals and inputs of softmax in the same type too, as in a model that was cast as a whole
     #[arg(long)]
     pub narrow: bool,
 }
@@ -105,7 +105,7 @@ impl RecipeArgs {
         Ok(recipe)
     }
 
-    /// The recipe again, without a word.
+    /// Loads the recipe once more, without messages.
     fn reload(&self) -> Result<Recipe, PipelineError> {
         Ok(load(&self.recipe, &self.overrides())?)
     }
@@ -136,16 +136,16 @@ fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds * factor).map_err(|e| e.to_string())
 }
 
-/// More workers than any machine has cores for: all of them wait for one another at the end of every kernel.
+/// More workers than any machine has cores: all wait for one another at the end of every kernel.
 const MOST_THREADS: usize = 1024;
 
-/// Worker threads, not more than can be meant.
+/// A number of worker threads, at most [`MOST_THREADS`].
 fn threads(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|n| *n <= MOST_THREADS);
     number.ok_or_else(|| format!("`{text}` is no number of threads from 0 to {MOST_THREADS}"))
 }
 
-/// So many workers, 0 for one a core; people are told where there are fewer cores than that.
+/// A pool of `threads` workers, or of one for each core if 0; warns if there are fewer cores.
 fn workers(threads: usize) -> Result<Pool, PipelineError> {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     if threads > cores {
@@ -159,7 +159,7 @@ fn too_many(threads: usize, cores: usize) -> String {
     format!("--threads {threads} on {there}: threads wait for one another in every kernel, which takes many times as long; leave it out")
 }
 
-/// A share as people write it: `2%` or `0.02`.
+/// A share in percent or as a fraction: `2%` or `0.02`.
 fn share(text: &str) -> Result<f64, String> {
     let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent.trim_end(), 0.01));
     let share = number.parse::<f64>().ok().map(|n| n * unit).filter(|s| s.is_finite() && *s >= 0.0);
@@ -181,7 +181,7 @@ fn bytes(text: &str) -> Result<Bytes, String> {
     bytes.map(|b| Bytes(b as u64)).ok_or_else(|| format!("`{text}` is no amount of memory; write 8GB or 512MB"))
 }
 
-/// Where results of a recipe go unless told otherwise: another folder for another type and kind of device.
+/// The default folder for a recipe's results: it depends on the recipe, the types and the kind of device.
 fn default_out(recipe: &Recipe, args: &RecipeArgs, target: &Target) -> PathBuf {
     let stored = args.dtype.map(|dtype| format!("-{dtype}")).unwrap_or_default();
     let dropout = if args.no_dropout { "-no-dropout" } else { "" };
@@ -190,7 +190,7 @@ fn default_out(recipe: &Recipe, args: &RecipeArgs, target: &Target) -> PathBuf {
     Path::new("target").join("memlet").join(format!("{}{stored}{narrow}{dropout}{device}", folder_name(&recipe.program.name)))
 }
 
-/// A table whose first column is words and whose others are numbers.
+/// A table whose first column is text and whose other columns are numbers.
 fn table(columns: &[&str]) -> Table {
     let column = |(n, name): (usize, &&str)| (name.to_string(), "", if n == 0 { Align::Left } else { Align::Right });
     let columns: Vec<(String, &'static str, Align)> = columns.iter().enumerate().map(column).collect();
@@ -206,7 +206,7 @@ fn command_line() -> String {
     bench::record::command_line(std::env::args())
 }
 
-/// A success only if what was printed is all there.
+/// Turns success into failure if output was lost.
 fn printed(code: ExitCode) -> ExitCode {
     match out::refused() {
         Some(why) if code == ExitCode::SUCCESS => {
@@ -227,7 +227,7 @@ pub fn main() -> ExitCode {
     });
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // Help and version are no mistakes.
+        // Help and version are no errors.
         Err(told) if !told.use_stderr() || told.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => told.exit(),
         Err(mistake) => {
             out::errln!("{}", mistake_in_a_sentence(&mistake));
@@ -258,7 +258,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// What is wrong with a command line, in one sentence that says what would be right.
+/// A mistake in a command line, in one sentence that says how to write it.
 fn mistake_in_a_sentence(mistake: &clap::Error) -> String {
     let told = mistake.render().to_string();
     let mut parts: Vec<String> = Vec::new();
@@ -272,7 +272,7 @@ fn mistake_in_a_sentence(mistake: &clap::Error) -> String {
             parts.push(line.strip_prefix("tip: ").unwrap_or(line).to_string());
         }
     }
-    // Where no usage is told the command is that of the command line, if it has come that far.
+    // Where clap prints no usage, the command is the first word of the command line, if it is one.
     let command = || std::env::args().nth(1).filter(|word| Cli::command().find_subcommand(word).is_some());
     let usage = usage.unwrap_or_else(|| ["memlet".to_string()].into_iter().chain(command()).collect::<Vec<_>>().join(" "));
     format!("{}; `{} --help` lists what can be given", parts.join("; "), usage.split(" --").next().unwrap_or("memlet"))

@@ -1,11 +1,11 @@
-//! What commands print. Whoever reads may stop before the end, as `head` does, and a file may be full: work goes on, and what it made is
-//! kept; the standard macros would end it in a panic.
+//! Printing by commands. A reader may close the pipe before the end, as `head` does, and a disk may be full. Work goes on and its results
+//! are kept, where the standard macros would panic.
 
 use std::fmt::Arguments;
 use std::io::{Error, ErrorKind, Write, stderr, stdout};
 use std::sync::OnceLock;
 
-/// Why standard output took no more, first.
+/// The first error of standard output.
 static REFUSED: OnceLock<Error> = OnceLock::new();
 
 /// Prints to standard output.
@@ -40,12 +40,12 @@ pub fn to_output(text: Arguments) {
     }
 }
 
-/// Whoever does not hear why something failed is told by the exit code.
+/// If standard error is closed, the exit code still reports the failure.
 pub fn to_errors(text: Arguments) {
     let _ = stderr().lock().write_fmt(text);
 }
 
-/// Why what was printed is not all there, unless whoever read it wanted no more.
+/// Why output was lost, unless the reader closed the pipe.
 pub fn refused() -> Option<&'static Error> {
     REFUSED.get().filter(|why| why.kind() != ErrorKind::BrokenPipe)
 }

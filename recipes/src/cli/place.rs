@@ -1,9 +1,9 @@
-//! Where what has no layout or configuration of its own is: parts of tensors, operators and tensors inside kernels.
+//! Finds the holder of names without a layout or configuration of their own: parts of tensors, operators and tensors inside kernels.
 
 use sdfg::{Sdfg, Storage, Unit};
 use serde::Serialize;
 
-/// Where something is that has no layout or configuration of its own.
+/// The holder of a name that has no layout or configuration of its own.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
@@ -20,7 +20,7 @@ impl Place {
     }
 }
 
-/// What holds a name; `None` for what stands for itself, or is not there.
+/// The holder of a name; `None` for a kernel or tensor of its own, and for an unknown name.
 pub fn place(program: &Sdfg, name: &str) -> Option<Place> {
     let units = program.units();
     if units.iter().any(|(_, _, unit)| unit.name() == name) {

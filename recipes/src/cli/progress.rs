@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 /// Seconds between two lines of a log.
 const PAUSE: u64 = 15;
-/// Seconds until the first.
+/// Seconds until the first line.
 const FIRST: u64 = 4;
 
-/// Part of a bar that is never passed while work goes on: what takes longer than expected is not done.
+/// The largest part of a bar that is shown while work goes on, even if it takes longer than expected.
 const ALMOST: f64 = 0.99;
 
-/// How long a command is at work, and how long it is expected to be: with checks and timing, if it does both.
+/// When a command began, and its expected duration, including checks and timing.
 #[derive(Clone, Copy)]
 pub struct Whole {
     pub began: Instant,
@@ -22,7 +22,7 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Tenths of seconds that a bar shows, of those that it has.
+    /// The position of the bar, in tenths of a second.
     fn position(&self) -> u64 {
         let most = self.expected.map_or(f64::INFINITY, |all| ALMOST * tenths(all));
         tenths(self.began.elapsed()).min(most) as u64
@@ -47,7 +47,7 @@ fn tenths(time: Duration) -> f64 {
     (10.0 * time.as_secs_f64()).max(10.0)
 }
 
-/// What a command does after it has measured; the bar is gone with this.
+/// A stage of a command after measuring; its bar is cleared when it is dropped.
 pub struct Stage(ProgressBar);
 
 impl Stage {
@@ -70,7 +70,7 @@ pub struct SweepProgress {
     bar: ProgressBar,
     shown: u64,
     fresh: u64,
-    /// Seconds after which a log is told next.
+    /// Seconds after which the next line of the log is due.
     due: u64,
 }
 
@@ -113,7 +113,7 @@ impl SweepProgress {
     }
 }
 
-/// Kernels beside those of the cores: a log has a line for each, so that what was found stays known if time is up.
+/// Progress of comparing kernels with a reference: a log has a line for each, so that results stay known if the command is cut off.
 pub struct CheckProgress {
     bar: ProgressBar,
 }

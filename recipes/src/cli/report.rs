@@ -1,4 +1,4 @@
-//! `memlet report`: the pages of a run, drawn again from its values.
+//! `memlet report`: redraws the pages of a run from its values.
 
 use super::out::outln;
 use crate::pipeline::PipelineError;
@@ -17,7 +17,7 @@ pub struct ReportArgs {
 
 impl ReportArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
-        // Whoever names a file in the folder means the folder.
+        // A file in the folder stands for the folder.
         let folder = if self.folder.is_file() { self.folder.parent().unwrap_or(Path::new("")) } else { &self.folder };
         let report = read(folder)?;
         if self.json {

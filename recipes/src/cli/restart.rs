@@ -1,23 +1,23 @@
-//! The same command once more, in a new process: a GPU whose context a kernel has broken is of no use to the old one.
+//! Restarts the same command in a new process: after a kernel broke the GPU's context, the old process can no longer use the GPU.
 
 use super::out::errln;
 use std::process::{Command, ExitCode};
 
-/// Tells a process how many there were before it.
+/// The environment variable that counts restarts.
 const BEFORE: &str = "MEMLET_BEGUN_BEFORE";
-/// A device on which so many kernels break the context has another fault.
+/// The most restarts: if more kernels break the context, the device has another fault.
 const MOST: u32 = 100;
 
 fn before() -> u32 {
     std::env::var(BEFORE).ok().and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// Whether it may be begun again.
+/// Whether another restart is allowed.
 pub fn allowed() -> bool {
     before() < MOST
 }
 
-/// Begins it again, and ends as it does.
+/// Restarts the command, and ends with its exit code.
 pub fn begin() -> ExitCode {
     errln!("beginning again without that kernel; what was measured is kept");
     let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "memlet".into()));

@@ -33,14 +33,13 @@ pub struct RunArgs {
     plan: PathBuf,
     #[command(flatten)]
     tensors: TensorArgs,
-    /// Keep every element. The kernels are the same and still draw random numbers: for a step without them, `optimize
-    /// --no-dropout` makes a plan of its own
+    /// Keep every element. The kernels are the same and still draw random numbers: `optimize --no-dropout` makes a plan without them
     #[arg(long)]
     no_dropout: bool,
     /// Run it although `optimize` refused it: its results are wrong, or it does not run
     #[arg(long)]
     force: bool,
-    /// What to run on [default: what the plan was made for]
+    /// The device to run on [default: the plan's]
     #[arg(long, value_name = "DEVICE")]
     device: Option<Target>,
     /// Worker threads; 0 is one for each core
@@ -49,21 +48,21 @@ pub struct RunArgs {
     /// Also time the unfused program in its layouts
     #[arg(long)]
     baselines: bool,
-    /// Time for timing
+    /// Time for timing plans
     #[arg(long, value_parser = super::duration, default_value = "5s")]
     timing: Duration,
-    /// Also compare every output and gradient with the f64 oracle at full size, which takes its time
+    /// Also compare every output and gradient with the f64 oracle at full size, which is slow
     #[arg(long)]
     accuracy: bool,
-    /// Also print the time of each kernel within the step and alone, run again and again as a sweep does, and on a GPU its registers,
-    /// spills and shared memory
+    /// Also print the time of each kernel within the step and alone, run repeatedly as in a sweep, and on a GPU its registers, spills and
+    /// shared memory
     #[arg(long)]
     kernels: bool,
-    /// First run every kernel on its own at full size, on the same tensors as a reference, and compare what they write: in the f64
-    /// interpreter, which takes its time, or of a GPU's plan a plain kernel of this machine's cores, which needs a C compiler
+    /// First run every kernel on its own at full size and compare its results with a reference on the same tensors: the f64 interpreter,
+    /// which is slow, or for a GPU's plan a plain kernel of this machine's cores, which needs a C compiler
     #[arg(long)]
     check: bool,
-    /// Also print what is alive at the peak of the step, from when to when
+    /// Also print the tensors that are alive at the peak of the step, with their lifetimes
     #[arg(long)]
     memory: bool,
     /// Print JSON
@@ -78,12 +77,12 @@ struct KernelTimes {
     pass: sdfg::Direction,
     in_step_ms: f64,
     alone_ms: f64,
-    /// What each of its functions needs on a GPU.
+    /// GPU resources of each of its functions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     resources: Vec<Resources>,
 }
 
-/// Runs of a kernel alone.
+/// Timed runs of a kernel alone.
 const ALONE: usize = 7;
 
 impl RunArgs {
@@ -107,7 +106,7 @@ impl RunArgs {
         let program = &plan.chosen.program;
         let given = self.tensors.given(program)?;
         let run = self.tensors.run(!self.no_dropout);
-        // Before anything takes time.
+        // Loaded before anything takes time, so that errors show at once.
         let recipe = if self.accuracy { Some(plan.recipe()?) } else { None };
         if let Some(recipe) = &recipe
             && run.dropout
@@ -244,7 +243,7 @@ impl RunArgs {
         Ok(())
     }
 
-    /// Every result of every kernel beside that of a reference.
+    /// Compares every result of every kernel with a reference.
     ///
     /// # Errors
     /// Results that differ.
@@ -252,7 +251,7 @@ impl RunArgs {
         let progress = CheckProgress::new();
         let mut told = |p: &each_kernel::Progress| progress.told(p);
         let (compared, reference) = match plan.target.is_cpu() {
-            // The cores beside themselves would run the same code.
+            // A comparison of the cores with themselves would run the same code.
             true => (compare_with_interpreter(&plan.chosen, given, run, pool, device, &mut told), "the f64 interpreter"),
             false => {
                 let cores = Cores { toolchain: Toolchain::system()? };
@@ -299,7 +298,7 @@ impl RunArgs {
     }
 }
 
-/// What the functions of kernels need on a GPU; empty elsewhere.
+/// GPU resources of the kernels' functions; empty elsewhere.
 fn needs(kernels: &[KernelTimes]) -> Table {
     let mut rows = table(&["kernel", "function", "registers", "spilled bytes", "stack bytes", "shared bytes"]);
     for (kernel, r) in kernels.iter().flat_map(|k| k.resources.iter().map(move |r| (k, r))) {

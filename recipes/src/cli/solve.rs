@@ -1,4 +1,4 @@
-//! `memlet solve`: choose again from stored measurements, without the device.
+//! `memlet solve`: selects from stored measurements, without the device.
 
 use super::out::{errln, out, outln};
 use super::{cells, duration, table};
@@ -19,10 +19,10 @@ pub struct SolveArgs {
     /// Records of `memlet sweep` or `memlet optimize`; several are merged
     #[arg(required = true)]
     records: Vec<PathBuf>,
-    /// Where the certificate goes [default: certificate.json beside the first records]
+    /// The file for the certificate [default: certificate.json next to the first records]
     #[arg(long)]
     certificate: Option<PathBuf>,
-    /// How often times are drawn again from their samples to see whether the choice stands
+    /// How many times all times are resampled to see whether the choice stands
     #[arg(long, default_value_t = 50)]
     resamples: usize,
     /// How many of the best choices are listed
@@ -31,14 +31,14 @@ pub struct SolveArgs {
     /// Count the choices that cost at most 1% more as far as memory allows, which may take hours, instead of half a minute
     #[arg(long)]
     count: bool,
-    /// Stop after this time; the gap to the best that is possible is printed
+    /// Stop after this time; the gap to the best possible choice is printed
     #[arg(long, value_parser = duration)]
     time: Option<Duration>,
-    /// Choose for a stack of so many layers, each of which is the whole program
+    /// Choose for a stack of this many layers, each of which is the whole program
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     layers: u16,
-    /// In a stack: a container of a layer, and the one of the next layer that it is, e.g. --join y=x [default: the result
-    /// and the input of equal layouts, and their gradients]
+    /// In a stack: a container of a layer, and the container of the next layer that it is identical to, e.g. --join y=x [default: the
+    /// result and the input of equal layouts, and their gradients]
     #[arg(long, value_name = "DATA=DATA", value_parser = join)]
     join: Vec<(String, String)>,
     /// Print JSON: every choice in full
@@ -144,7 +144,7 @@ impl SolveArgs {
     }
 }
 
-/// How many choices cost little more than the best; `counted_on` as far as memory allowed.
+/// The number of choices that cost little more than the best; `counted_on` if memory was the only limit.
 fn nearly_as_good(count: &Count, counted_on: bool) -> String {
     let Count { least, most, combinations, uncounted } = count;
     let choices = match most {
@@ -166,7 +166,7 @@ fn nearly_as_good(count: &Count, counted_on: bool) -> String {
     }
 }
 
-/// What a search has found so far, and how far from the best that can be at most.
+/// The best total of a search so far, and its largest possible distance from the optimum.
 fn so_far(p: Progress) -> String {
     let total = significant(p.total as f64 / 1e9);
     match p.bound {
@@ -175,13 +175,13 @@ fn so_far(p: Progress) -> String {
     }
 }
 
-/// What a proof says nothing beyond.
+/// The set of measurements that a proof is relative to.
 pub(super) fn relative(certificate: &Certificate) -> String {
     let timed = &certificate.scope.timed;
     format!("relative to {} timed configurations of {} kernels", timed.values().sum::<usize>(), timed.len())
 }
 
-/// The choices of all methods, and how far each stands above the optimum.
+/// Prints the choices of all methods, and the distance of each from the optimum.
 fn print(decision: &Decision, counted_on: bool) {
     let seconds = decision.solving.as_secs_f64();
     let Some(exact) = decision.selections.iter().find(|s| s.method == Method::Exact) else { return };
@@ -243,7 +243,7 @@ fn print(decision: &Decision, counted_on: bool) {
     }
 }
 
-/// What a stack costs, layer by layer, and what it would cost without being one.
+/// Prints the cost of a stack, layer by layer, and the cost of separate layers.
 fn print_stack(decision: &StackDecision, layers: u16, seconds: f64) {
     let joins: Vec<String> = decision.joins.iter().map(|(near, far)| format!("{near} is {far} of the next")).collect();
     outln!("{}: {layers} layers; {}", decision.name, joins.join(", "));
@@ -261,7 +261,7 @@ fn print_stack(decision: &StackDecision, layers: u16, seconds: f64) {
         ]));
     }
     out!("{}", rows.text(bench::table::colour()));
-    // Layers that hand on what the recipe asks are among the choices: what is left below zero is rounding.
+    // Separate layers are among the choices, so a negative difference is rounding.
     let less = (100.0 * (1.0 - decision.total_ms / decision.alone_ms)).max(0.0);
     outln!(
         "{} ms in all, {less:.2}% less than the {} ms of layers that each begin and end as the recipe asks",
@@ -280,7 +280,7 @@ fn print_stack(decision: &StackDecision, layers: u16, seconds: f64) {
     }
 }
 
-/// `1, 2-23, 24`
+/// Layers as ranges: `1, 2-23, 24`.
 fn runs(layers: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for layer in layers {

@@ -1,4 +1,4 @@
-//! `memlet sweep`: measure only. What it takes to measure is also how `memlet optimize` begins.
+//! `memlet sweep`: measures only. `memlet optimize` begins with the same arguments and sweep.
 
 use super::out::{err, errln, out, outln};
 use super::progress::{SweepProgress, Whole};
@@ -37,8 +37,8 @@ use std::time::{Duration, Instant};
 pub struct MeasureArgs {
     #[command(flatten)]
     pub recipe: RecipeArgs,
-    /// Time for everything but checks and the final timing, which take as much again at most: making programs, compiling and measuring,
-    /// of all runs into one folder together. The most promising configurations come first, and programs that it does not reach for are
+    /// Time for everything but checks and the final timing, which take at most as much once more: making programs, compiling and
+    /// measuring, summed over all runs into one folder. The most promising configurations come first, and programs beyond the budget are
     /// left out; 0s measures every kernel of every program once
     #[arg(long, value_parser = duration, default_value = "3m")]
     pub budget: Duration,
@@ -51,25 +51,25 @@ pub struct MeasureArgs {
     /// What to measure and run on: cpu, cuda, or a GPU's number as in cuda:1; several share the sweep, as in cuda:0,1
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     pub device: Target,
-    /// Time every run with nothing of its tensors in the caches: what a kernel finds whose neighbours left nothing there
+    /// Time every run with caches that hold none of its tensors, as after neighbours that left nothing in them
     #[arg(long)]
     pub cold: bool,
-    /// Programs that need more memory are left out, e.g. 8GB [default: what this machine has, or what is free on the GPU]
+    /// Leave out programs that need more memory, e.g. 8GB [default: this machine's memory, or the free memory of the GPU]
     #[arg(long, value_parser = super::bytes)]
     pub memory: Option<Bytes>,
     /// Worker threads; 0 is one for each core
     #[arg(long, value_parser = super::threads, default_value_t = 0)]
     pub threads: usize,
-    /// Folder for everything that is written [default: target/memlet/MODEL, with --cold MODEL-cold]
+    /// Folder for all files that are written [default: target/memlet/MODEL, with --cold MODEL-cold]
     #[arg(long)]
     pub out: Option<PathBuf>,
     /// Records of measurements [default: OUT/records.jsonl]
     #[arg(long)]
     pub records: Option<PathBuf>,
-    /// Interpret a shrunken program before and after every patch; one that goes wrong is saved under target/memlet
+    /// Interpret a shrunken program before and after every patch; a wrong patch is saved under target/memlet
     #[arg(long)]
     pub verify_each: bool,
-    /// Print JSON when done; what happens meanwhile goes to standard error
+    /// Print JSON when done; messages go to standard error
     #[arg(long)]
     pub json: bool,
 }
@@ -90,22 +90,22 @@ fn shard(text: &str) -> Result<Shard, String> {
     Ok(Shard { index: part - 1, of: parts })
 }
 
-/// Part of a budget that may go by before the last program is begun to be made.
+/// The part of a budget after which no further program is begun to be made.
 const MAKING: f64 = 0.15;
 
-/// Part of a budget in which several devices measure at once; in the rest one confirms what was found.
+/// The part of a budget in which several devices measure at once; in the rest one of these confirms the results.
 const TOGETHER: f64 = 0.8;
 fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// A recipe that was swept, and what for.
+/// A recipe with everything that its sweep needs.
 pub struct Session {
     pub recipe: Recipe,
     pub programs: Programs,
     pub pool: Pool,
     pub device: Arc<dyn Device>,
-    /// What programs may fill there.
+    /// How much memory programs may fill on the device.
     pub memory: MemoryLimit,
     pub store: Store,
     pub records: PathBuf,
@@ -114,12 +114,12 @@ pub struct Session {
     pub pace: Pace,
     /// When the command began: the budget bounds all from there on.
     pub began: Instant,
-    /// What others do on the machine meanwhile.
+    /// Measures the load of other processes.
     pub watch: Watch,
 }
 
 impl Session {
-    /// Keeps as many candidates from the first on as fit into memory at once, for they are timed in turns. Whether that is all.
+    /// Keeps the first candidates that fit into memory at once, because they are timed in turns. Returns whether all fit.
     pub fn together(&self, candidates: &mut Vec<Candidate>, say: &dyn Fn(&str)) -> Result<bool, PipelineError> {
         let mut all = Bytes(0);
         let mut fit = 0;
@@ -138,10 +138,10 @@ impl Session {
     }
 }
 
-/// What is said after Ctrl-C.
+/// The message after Ctrl-C.
 pub const INTERRUPTED: &str = "interrupted; what was measured is kept, the same command goes on from here";
 
-/// What a sweep has added to the records, and in what time.
+/// The measurements that a sweep has added to the records, and their rate.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Pace {
     new: usize,
@@ -149,10 +149,10 @@ pub struct Pace {
     new_per_second: f64,
     #[serde(flatten)]
     spent: PhaseTimes,
-    /// Seconds that it was to take.
+    /// The budget in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<f64>,
-    /// What others did on the machine meanwhile.
+    /// The load of other processes during the sweep.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
 }
@@ -167,7 +167,7 @@ impl std::fmt::Display for Pace {
             write!(f, "; {load}")?;
         }
         match self.budget {
-            // A last configuration that takes a little longer is not worth a word.
+            // A small excess by the last configuration is not reported.
             Some(budget) if budget > 0.0 && self.seconds > budget + 1.0 + budget / 10.0 => {
                 write!(
                     f,
@@ -180,12 +180,12 @@ impl std::fmt::Display for Pace {
 }
 
 impl MeasureArgs {
-    /// `None` to the end of the space.
+    /// The budget; `None` for the whole space.
     pub fn budget(&self) -> Option<Duration> {
         (!self.exhaustive).then_some(self.budget)
     }
 
-    /// The same as a bound; an empty one measures every kernel once, whatever that takes.
+    /// The budget as a bound; `None` if it is empty, which means that every kernel is measured once.
     pub fn bound(&self) -> Option<Duration> {
         self.budget().filter(|budget| !budget.is_zero())
     }
@@ -193,7 +193,7 @@ impl MeasureArgs {
     pub fn open(&self) -> Result<Session, PipelineError> {
         let (began, watch) = (Instant::now(), Watch::start());
         let recipe = self.recipe.load()?;
-        // What is missing is said before anything takes time.
+        // Missing devices are reported before anything takes time.
         let device = self.device.open()?;
         for other in self.device.each().iter().skip(1) {
             other.open()?;
@@ -214,7 +214,7 @@ impl MeasureArgs {
         Ok(Session { recipe, programs, pool, device, store, records, ledger, out, pace: Pace::default(), memory, began, watch })
     }
 
-    /// Measures, as long as there is time; what the command does then is expected to take `later` times as long.
+    /// Measures as long as there is time. The rest of the command is expected to take `later` times as long.
     pub fn sweep(&self, session: &mut Session, later: f64) -> Result<SweptPrograms, PipelineError> {
         let (known, began) = (session.store.all().count(), session.began);
         if let Some(load) = session.watch.settled().filter(Load::busy) {
@@ -224,7 +224,7 @@ impl MeasureArgs {
         let mut budget = self.budget();
         let targets = self.device.each();
         if targets.len() > 1 {
-            // Nobody else may have the records open while parts are put together.
+            // Records are closed while the parts are gathered into them.
             session.store = Store::in_memory();
             let bar = Mutex::new(SweepProgress::new(whole));
             let shared = multi_device::Shared {
@@ -251,7 +251,7 @@ impl MeasureArgs {
             }
             session.store = Store::open(&session.records)?;
             outcome?;
-            // The first device goes on from what all have found.
+            // The first device continues from the records of all.
             budget = budget.map(|b| b.mul_f64(1.0 - TOGETHER));
         }
         let mut bar = SweepProgress::new(whole);
@@ -289,7 +289,7 @@ impl MeasureArgs {
         Ok(sweeps)
     }
 
-    /// What a person reads: on standard output, unless JSON is printed there.
+    /// Prints a message: to standard output, or to standard error if JSON is printed.
     pub fn say(&self, text: &str) {
         if self.json { err!("{text}") } else { out!("{text}") }
     }
@@ -299,7 +299,7 @@ impl MeasureArgs {
     }
 }
 
-/// Whether what a step is given and hands back fits into memory.
+/// Whether the inputs and results of a step fit into memory.
 fn fits(program: &Sdfg, memory: MemoryLimit, asked: bool) -> Result<(), String> {
     let seen = program.containers.values().filter(|c| c.role != Role::Transient && c.view.is_none());
     let sizes: Vec<(&str, u64)> = seen.map(|c| (c.name.as_str(), program.bytes(&c.name).unwrap_or(0))).collect();
@@ -317,7 +317,7 @@ fn fits(program: &Sdfg, memory: MemoryLimit, asked: bool) -> Result<(), String> 
     ))
 }
 
-/// What became of the configurations of one program.
+/// The outcomes of the configurations of one program.
 #[derive(Serialize)]
 pub struct Coverage<'a> {
     program: &'a str,
@@ -344,22 +344,22 @@ pub fn coverages(sweeps: &SweptPrograms) -> Vec<Coverage<'_>> {
     rows
 }
 
-/// What stands for all programs that were swept only to weigh a composition; its kernels are those that only they run.
+/// The name for all trials together; their kernels are those that no other program runs.
 const TRIALS: &str = "compositions undone";
 
-/// What `memlet sweep --json` prints.
+/// The output of `memlet sweep --json`.
 #[derive(Serialize)]
 struct Outcome<'a> {
     finish: Finish,
     coverage: Vec<Coverage<'a>>,
-    /// Configurations that the records know something of.
+    /// Configurations with an entry in the records.
     stored: usize,
     #[serde(flatten)]
     pace: Pace,
     records: PathBuf,
 }
 
-/// What came of every configuration, by program.
+/// The outcomes of all configurations, by program.
 pub fn coverage(sweeps: &SweptPrograms) -> Table {
     let mut rows =
         table(&["program", "kernels", "enumerated", "identical", "bounded out", "raced", "full", "wrong", "failed", "not reached"]);

@@ -1,4 +1,4 @@
-//! Tensors in and out of a command, and which step they are run as.
+//! Tensors read and written by a command, and the seed and number of its step.
 
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::tensors;
@@ -12,10 +12,10 @@ pub struct TensorArgs {
     /// Inputs and parameters, .safetensors or .npz; drawn from the seed otherwise
     #[arg(long)]
     pub inputs: Option<PathBuf>,
-    /// Where outputs and gradients go, .safetensors or .npz
+    /// The file for outputs and gradients, .safetensors or .npz
     #[arg(long)]
     pub outputs: Option<PathBuf>,
-    /// Seed of dropout's masks, and of tensors that are drawn
+    /// Seed of dropout masks and of drawn tensors
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Number of the step: other steps have other masks
@@ -24,7 +24,7 @@ pub struct TensorArgs {
 }
 
 impl TensorArgs {
-    /// What the program is given.
+    /// The program's inputs and parameters.
     pub fn given(&self, program: &Sdfg) -> Result<Tensors, PipelineError> {
         match &self.inputs {
             Some(path) => tensors::read(path, program),

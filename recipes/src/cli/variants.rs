@@ -1,4 +1,4 @@
-//! `memlet variants`: the table of variants, or the programs that they make of a recipe.
+//! `memlet variants`: the table of variants, or the programs made from a recipe.
 
 use super::out::outln;
 use crate::load::load;
@@ -15,9 +15,9 @@ use transforms::moved_bytes;
 
 #[derive(Args)]
 pub struct VariantsArgs {
-    /// A recipe, a YAML file: which programs are made of it, instead of the table
+    /// A recipe, a YAML file: list its programs instead of the table
     recipe: Option<PathBuf>,
-    /// For this device: cpu or cuda; it need not be here
+    /// The device to make programs for: cpu or cuda; it may be absent
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     device: Target,
     /// Interpret the program at small sizes before and after every pass, and stop where they differ
@@ -43,7 +43,7 @@ struct Made {
 
 impl VariantsArgs {
     /// # Errors
-    /// What is wrong with the recipe, or a pass that `--verify-each` finds wrong.
+    /// Errors of the recipe, or a pass that `--verify-each` finds wrong.
     pub fn run(&self) -> Result<(), PipelineError> {
         let table = match &self.recipe {
             None if self.json => return json(&VARIANTS),

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub struct VerifySelectionArgs {
     /// A certificate of `memlet solve` or `memlet optimize`
     file: PathBuf,
-    /// The records that it is about [default: those that it names]
+    /// The records that it refers to [default: those that it names]
     #[arg(long)]
     records: Vec<PathBuf>,
     /// Print JSON

@@ -1,4 +1,4 @@
-//! Whether a peer computes what we compute: every output and gradient, dropout off, at full size.
+//! Checks that a peer computes the same results: every output and gradient, dropout off, at full size.
 //!
 //! # Tolerance
 //! Worst-case bounds of a whole layer are too wide to tell much, so errors are taken as independent (Higham and Mary,
@@ -7,15 +7,15 @@
 //! four times that. Products whose factors were rounded to bf16 first, which `medium` allows, add two roundings of 2⁻⁹ for
 //! each contraction.
 //!
-//! A recipe stored in bf16 rounds to it wherever an operator writes, and so do its peers: √2 of that many roundings of 2⁻⁸.
-//! Here the bound is not taken four times: of an error of at most u the deviation is u/√3, and the norm of many elements
-//! hardly deviates at all. A model that holds its weights in bf16, too, is held to the same bound.
+//! A recipe stored in bf16 rounds to it wherever an operator writes, and so do its peers: √2 of that many roundings of 2⁻⁸. This bound is
+//! not multiplied by four: an error of at most u has a standard deviation of u/√3, and the norm of many elements hardly deviates at all.
+//! A model that also holds its weights in bf16 has the same bound.
 //!
 //! The error is `‖theirs − ours‖ / ‖ours‖`. A gradient whose terms cancel is smaller than its terms (that of the keys' bias
 //! is zero), so the norm is the largest among the gradients of the same shape.
 //!
-//! Where ReLU stands, a value within the tolerance `t` of zero may have the other sign; of values with unit variance at
-//! most a share of `0.8·t` does, each turning its element of a gradient on or off: `√t` bounds the error of a gradient.
+//! With ReLU, a value within the tolerance `t` of zero may have the other sign. Among values with unit variance this concerns at most a
+//! share of `0.8·t`, and each turns its element of a gradient on or off: `√t` bounds the error of a gradient.
 
 use super::contender::Precision;
 use super::{CompareError, Model};
@@ -29,7 +29,7 @@ use sdfg::{Dtype, Op, Unit};
 use serde::Serialize;
 use std::path::Path;
 
-/// How far a peer may be from us.
+/// The bound on a peer's distance from our results.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bound {
     /// Roundings in f32.
@@ -37,23 +37,23 @@ pub struct Bound {
     contractions: u64,
     /// Operators, each of which stores a result.
     operators: u64,
-    /// Gradients jump where a value crosses zero.
+    /// Whether gradients jump where a value crosses zero.
     kink: bool,
 }
 
-/// The worst result of a peer.
+/// The result of a peer with the largest ratio of error to tolerance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Check {
     pub worst: String,
     /// Relative, see the module's documentation.
     pub error: f64,
     pub tolerance: f64,
-    /// The result is further off than f32 explains: the peer multiplied in lower precision, as it was allowed to.
+    /// Whether some error exceeds the f32 bound: the peer multiplied in lower precision, as it was allowed to.
     pub reduced: bool,
 }
 
 impl Check {
-    /// False for an error that is no number, too.
+    /// Whether the error is within the tolerance; false for NaN.
     pub fn passes(&self) -> bool {
         self.error <= self.tolerance
     }
@@ -84,7 +84,7 @@ impl Bound {
         if self.kink && gradient { bound.sqrt() } else { bound }
     }
 
-    /// Compares all of `ours` with `theirs`; a tensor that is missing or of another shape is infinitely wrong.
+    /// Compares all of `ours` with `theirs`; a missing tensor or one of another shape has an infinite error.
     pub fn check(&self, ours: &Tensors, theirs: &Tensors, precision: Precision) -> Check {
         let mut worst = Check { worst: "nothing".into(), error: f64::INFINITY, tolerance: 0.0, reduced: false };
         let (mut largest, mut reduced) = (-1.0, false);
@@ -116,7 +116,7 @@ fn relative_error(name: &str, ours: &Tensors, theirs: &Tensors) -> f64 {
     if distance == 0.0 { 0.0 } else { distance / norm }
 }
 
-/// Whether all elements of all tensors are finite; if not, the name of one that is not.
+/// Checks that all elements of all tensors are finite; the error names the first tensor with others.
 pub fn finite(tensors: &Tensors) -> Result<(), CompareError> {
     match tensors.iter().find(|(_, t)| t.iter().any(|v| !v.is_finite())) {
         Some((name, _)) => Err(CompareError::NotFinite { name: name.clone() }),

@@ -1,4 +1,4 @@
-//! Who may take part: variants of other frameworks, and what starts each.
+//! The contenders of a comparison: variants of other frameworks, and the process of each.
 
 use sdfg::Dtype;
 use serde::Serialize;
@@ -26,7 +26,7 @@ pub enum Variant {
     OnnxAttention,
 }
 
-/// What a Python environment must have.
+/// A framework, which a Python environment must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framework {
     Torch,
@@ -34,7 +34,7 @@ pub enum Framework {
     Onnx,
 }
 
-/// The Python for each framework that takes part.
+/// The Python of each framework that takes part.
 #[derive(Clone, Debug, Default)]
 pub struct Pythons {
     pub torch: Option<PathBuf>,
@@ -85,20 +85,20 @@ impl Variant {
         }
     }
 
-    /// It has neither a backward pass nor dropout: it is timed beside our forward pass without dropout.
+    /// Whether it has neither a backward pass nor dropout: it is then compared with our forward pass without dropout.
     pub fn forward_only(self) -> bool {
         self.framework() == Framework::Onnx
     }
 
-    /// It calls operators one by one, so that its tensors can be watched.
+    /// Whether it calls operators one by one, so that its tensors can be counted.
     pub fn is_watched(self) -> bool {
         matches!(self, Variant::Eager | Variant::Sdpa)
     }
 }
 
-/// How a peer multiplies. PyTorch's `float32_matmul_precision` for f32: `medium` allows products of bf16, and other libraries
-/// even where it uses none. For a recipe stored in bf16: PyTorch's autocast and JAX's casts to it, with weights in f32; and, native,
-/// a model that holds its weights and their gradients in bf16, too.
+/// The precision of a peer's products. For f32 it is PyTorch's `float32_matmul_precision`: `medium` allows products in bf16, and other
+/// libraries even where bf16 is not used. For a recipe stored in bf16 it is PyTorch's autocast and JAX's casts, with weights in f32;
+/// native is a model that also holds its weights and their gradients in bf16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Precision {
@@ -145,8 +145,8 @@ impl Contender {
     }
 }
 
-/// The contenders of `variants` for which a Python is named: PyTorch's in both precisions of f32; in both kinds of bf16 all
-/// that have it, where the recipe is stored so.
+/// The contenders among `variants` whose framework has a Python. A recipe in f32 has both precisions of PyTorch; one in bf16 both kinds
+/// of bf16, for frameworks that support it.
 pub fn contenders(variants: &[Variant], dtype: Dtype, pythons: &Pythons) -> Vec<Contender> {
     let mut found = Vec::new();
     for variant in variants {

@@ -1,11 +1,11 @@
-//! Whether the Pythons that are named have what the peers need, before anything takes time.
+//! Checks that the named Pythons have the modules that the peers need, before anything takes time.
 
 use super::CompareError;
 use super::contender::{Framework, Pythons, Variant};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Imports each module that it is given, and says of each that cannot be imported why; then that it is done.
+/// Imports each module in its arguments, prints why a module cannot be imported, and ends with `done`.
 const SCRIPT: &str = r#"
 import importlib, os, sys
 answers = os.fdopen(os.dup(1), "w")
@@ -31,7 +31,7 @@ impl Framework {
         }
     }
 
-    /// What its workers import, by the names under which it is installed, too.
+    /// The modules that its workers import, which are also the names of their packages.
     fn modules(self) -> &'static [&'static str] {
         match self {
             Framework::Torch => &["torch", "numpy", "safetensors"],
@@ -41,7 +41,7 @@ impl Framework {
     }
 }
 
-/// Checks the Python of every framework of which a variant takes part.
+/// Checks the Python of every framework with a variant that takes part.
 ///
 /// # Errors
 /// [`CompareError::NoPeer`] if none is named; [`CompareError::Missing`] with a line for each that lacks something.
@@ -64,7 +64,7 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-/// What a Python lacks, in a line; `None` if it has everything.
+/// The missing modules of a Python, in a line; `None` if it has all.
 fn missing(framework: Framework, python: &Path) -> Option<String> {
     let (option, shown) = (framework.option(), python.display());
     let run = Command::new(python)

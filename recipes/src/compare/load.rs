@@ -1,11 +1,11 @@
-//! How busy the machine was with others while one contender ran.
+//! The load by other processes while one contender ran.
 
 use std::time::Instant;
 
 /// Ticks a second in `/proc`, fixed by Linux's interface to user space.
 const TICKS: f64 = 100.0;
 
-/// Seconds that all processors have worked since boot; `None` where there is no `/proc`.
+/// Seconds of work of all processors since boot; `None` without `/proc`.
 fn busy() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     let fields: Vec<f64> = text.lines().next()?.split_whitespace().skip(1).filter_map(|f| f.parse().ok()).collect();
@@ -14,7 +14,7 @@ fn busy() -> Option<f64> {
     Some((total - fields.get(3)? - fields.get(4)?) / TICKS)
 }
 
-/// Seconds that this process has computed, over all threads.
+/// Seconds of work of this process, over all threads.
 pub fn own() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/self/stat").ok()?;
     // The second field is the name in brackets and may hold anything.
@@ -23,9 +23,9 @@ pub fn own() -> Option<f64> {
     Some((ticks(11)? + ticks(12)?) / TICKS)
 }
 
-/// Adds up, over many turns of one contender, what all others computed meanwhile.
+/// Sums the work of all other processes over many turns of one contender.
 ///
-/// `/proc` counts in hundredths of a second: a single turn is too short, the sum over all is not.
+/// `/proc` counts in hundredths of a second, which is too coarse for one turn and fine enough for the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Others {
     busy_s: f64,
@@ -35,7 +35,7 @@ pub struct Others {
 }
 
 impl Others {
-    /// Runs one turn; `own` says from its result how many seconds its contender computed.
+    /// Runs one turn; `own` extracts from its result the seconds that its contender computed.
     pub fn during<T, E>(&mut self, turn: impl FnOnce() -> Result<T, E>, own: impl FnOnce(&T) -> Option<f64>) -> Result<T, E> {
         let (before, begin) = (busy(), Instant::now());
         let result = turn()?;
@@ -49,7 +49,7 @@ impl Others {
         Ok(result)
     }
 
-    /// Processors that others kept busy on average: 0 on a quiet machine.
+    /// Processors that other processes kept busy on average: 0 on a quiet machine.
     pub fn processors(&self) -> Option<f64> {
         (self.known && self.wall_s > 0.0).then(|| ((self.busy_s - self.own_s) / self.wall_s).max(0.0))
     }

@@ -1,13 +1,13 @@
-//! Bytes of tensors that are alive at once in a step: not the size of a process, which holds its libraries, too.
+//! Bytes of tensors that are alive at once in a step. The size of a process is more, because it includes libraries.
 //!
-//! On both sides *given* are the input, the parameters and the upstream gradient, in the types that they are held in; the
-//! *peak* counts these, and at the moment at which it is largest what has been made so far and is still needed: the output and
-//! gradients, which are held to the end, and what lies between (activations, masks, copies in another layout or type). When
-//! the step has ended everyone holds what is given and the results: no peak is smaller. What one kernel or operator needs inside itself counts on
-//! neither side: packed operands and tiles of ours are told apart, those of PyTorch's libraries cannot be seen.
+//! On both sides *given* are the input, the parameters and the upstream gradient, in their stored types. The *peak* counts these and, at
+//! its moment, the tensors that were made and are still needed: outputs and gradients, which are held to the end, and intermediates
+//! (activations, masks, copies in another layout or type). After the step both sides hold the given tensors and the results, so no peak
+//! is smaller. Memory inside one kernel or operator counts on neither side: our packed operands and tiles are reported separately, and
+//! those of PyTorch's libraries cannot be observed.
 //!
-//! PyTorch's are storages that its operators return (`bench/peers/tensor_bytes.py`). In f32 that is what its allocator
-//! hands out, to a few bytes; in bf16 the allocator hands out more.
+//! PyTorch's tensors are storages that its operators return (`bench/peers/tensor_bytes.py`). In f32 that equals its allocator's bytes up
+//! to a few; in bf16 the allocator hands out more.
 
 use super::contender::{Contender, Precision};
 use bench::table::{Align, Cell, Table};
@@ -18,34 +18,34 @@ use serde::{Deserialize, Serialize};
 pub struct TensorBytes {
     /// Input, parameters and upstream gradient.
     pub given_bytes: u64,
-    /// All that are alive at once, those given among them.
+    /// All tensors that are alive at once, including the given ones.
     pub peak_bytes: u64,
 }
 
 impl TensorBytes {
-    /// Activations and gradients: all that is not given.
+    /// Activations and gradients: the peak without the given tensors.
     pub fn beyond_bytes(&self) -> u64 {
         self.peak_bytes.saturating_sub(self.given_bytes)
     }
 }
 
-/// Ours, and what kernels hold besides.
+/// Our tensors, and the working memory of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct OurBytes {
     #[serde(flatten)]
     pub tensors: TensorBytes,
-    /// What is given and the results: what is held when the step has ended, so that no peak is smaller.
+    /// Given tensors and results, which are held after the step: no peak is smaller.
     pub boundary_bytes: u64,
     /// Working memory inside kernels, of all kernels together: packed operands, tiles, partial sums of each worker.
     pub working_bytes: u64,
 }
 
-/// Whether a contender's tensors are counted: they do not depend on how f32 is multiplied.
+/// Whether a contender's tensors are counted; products in medium precision do not change them.
 pub fn is_counted(contender: &Contender) -> bool {
     contender.variant.is_watched() && contender.precision != Precision::Medium
 }
 
-/// Ours beside everyone's whose tensors were counted, by variant and precision; nothing if there is none.
+/// A table of our bytes and those of all counted peers, by variant and precision; empty without peers.
 pub fn text(ours: &OurBytes, counted: &[([&str; 2], &TensorBytes)], colour: bool) -> String {
     if counted.is_empty() {
         return String::new();

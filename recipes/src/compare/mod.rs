@@ -1,14 +1,13 @@
-//! A plan beside other frameworks: the same recipe, the same data, in the same run.
+//! Compares a plan with other frameworks: the same recipe, the same data, in the same run.
 //!
-//! Each contender is a process of its own that waits on its stdin while others compute ([`worker`]). First every peer's
-//! outputs and gradients are compared with ours, dropout off, at full size ([`check`]); only who agrees is timed. Then
-//! ours and each peer take turns ([`race()`]), so that drift of the machine hits both alike, and the ratio is taken
-//! over pairs of neighbouring turns.
+//! Each contender is a process of its own that waits on its stdin while others compute ([`worker`]). First every peer's outputs and
+//! gradients are compared with ours, dropout off, at full size ([`check`]); only peers that agree are timed. Then ours and each peer take
+//! turns ([`race()`]), so that drift of the machine affects both alike. The ratio is taken over pairs of neighbouring turns.
 //!
-//! Peers get what is best for them: one projection for queries, keys and values, contiguous activations and weights in
-//! their own order, compilation, all their threads. Converting tensors to their form is not timed; our conversions of
-//! inputs and outputs from and to the recipe's order are part of our step. Who has no backward pass (ONNX Runtime) is
-//! timed beside our forward pass, dropout off on both sides; ours keeps what a backward pass needs, theirs does not.
+//! Peers run in their best form: one projection for queries, keys and values, contiguous activations and weights in their own order,
+//! compilation, all their threads. Converting tensors to their form is not timed; our conversions of inputs and outputs from and to the
+//! recipe's order are part of our step. A peer without a backward pass (ONNX Runtime) is compared with our forward pass, dropout off on
+//! both sides; ours keeps tensors for a backward pass, theirs does not.
 
 pub mod check;
 pub mod contender;
@@ -47,7 +46,7 @@ use worker::{Wait, Worker};
 pub struct StepTime {
     pub forward_ms: f64,
     pub backward_ms: f64,
-    /// The whole, as it passes on the wall.
+    /// The whole step, in wall-clock time.
     pub step_ms: f64,
 }
 
@@ -113,11 +112,11 @@ impl CompareError {
     }
 }
 
-/// What to compare, and how long.
+/// The inputs of a comparison.
 #[derive(Clone, Debug)]
 pub struct Setup<'a> {
     pub recipe: &'a Recipe,
-    /// Inputs and parameters, the upstream gradient among them.
+    /// Inputs and parameters, including the upstream gradient.
     pub tensors: &'a Tensors,
     pub seed: u64,
     pub contenders: &'a [Contender],
@@ -125,14 +124,14 @@ pub struct Setup<'a> {
     pub origin: String,
     /// For ours and for every peer.
     pub threads: usize,
-    /// Gflop in a second, f32, that so many threads could do ([`peak::peak`]).
+    /// Gflop/s in f32 that this many threads can reach ([`peak::peak`]).
     pub peak: Option<f64>,
     pub rounds: usize,
     /// Time with the recipe's dropout, or without any.
     pub dropout: bool,
-    /// Also compare everyone's results with the f64 oracle's.
+    /// Whether all results are also compared with the f64 oracle's.
     pub accuracy: bool,
-    /// Once set, nothing more is started and nothing is reported.
+    /// Once set, no contender is started and nothing is reported.
     pub interrupt: &'a AtomicBool,
     /// An absolute path: holds the workers' scripts and takes tensors and logs.
     pub folder: &'a Path,
@@ -141,7 +140,7 @@ pub struct Setup<'a> {
 /// Checks and times ours and the contenders.
 ///
 /// # Errors
-/// Everything of ours and everything that is wrong with the request. A peer that fails or differs is in the report.
+/// Failures of ours and errors in the request. A peer that fails or differs is in the report.
 pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str)) -> Result<Report, CompareError> {
     if setup.contenders.is_empty() {
         return Err(CompareError::NoPeer);
@@ -168,7 +167,7 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
         finite(&ours.results()?)?;
     }
     let given = setup.folder.join("given.safetensors");
-    // NumPy, which the workers read it with, has no bf16.
+    // NumPy, with which the workers read the file, has no bf16.
     crate::pipeline::oracle::tensors::write_as(&given, setup.tensors, &|_| sdfg::Dtype::F32)?;
     let mut request = serde_json::to_value(&model).map_err(|e| PipelineError::Internal(e.to_string()))?;
     let dims = crate::pipeline::oracle::tensors::given(program).into_iter().chain(program.containers.get("y"));
@@ -189,7 +188,7 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
             Ok(Admitted { versions, first_s, check, accuracy, memory, .. }) => {
                 rows.push(Some(Row { accuracy, memory, ..Row::new(contender, versions, Some(first_s), Outcome::Mismatch { check }) }));
             }
-            // A Python that cannot be run was named wrongly: nothing else is worth waiting for.
+            // A Python that cannot be run was named wrongly, so the comparison ends at once.
             Err(error @ CompareError::Start { .. }) => return Err(error),
             Err(error) => rows.push(Some(Row::new(contender, Value::Null, None, Outcome::Failed { why: error.to_string() }))),
         }
@@ -231,12 +230,12 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
     Ok(report.ours(besides)?)
 }
 
-/// Ctrl-C ends the workers, too: who failed after it did not fail.
+/// Ctrl-C ends the workers, too, so a worker's failure after it is no result.
 fn interrupted(setup: &Setup) -> Result<(), CompareError> {
     if setup.interrupt.load(Ordering::SeqCst) { Err(CompareError::Interrupted) } else { Ok(()) }
 }
 
-/// A peer that answered, and how it compares.
+/// A peer that answered, with the result of its check.
 struct Admitted {
     runner: Runner,
     versions: Value,
@@ -246,7 +245,7 @@ struct Admitted {
     memory: Option<TensorBytes>,
 }
 
-/// What the contractions of the recipe compute in a step, forward and backward; nothing twice.
+/// Gflop of the recipe's contractions in a step, forward and backward, without recomputation.
 fn contraction_gigaflop(recipe: &Recipe) -> Result<f64, CompareError> {
     let (program, _) = crate::pipeline::oracle::operators::operators(recipe)?;
     let kernels = sdfg::movement::movement(&program).map_err(|e| PipelineError::Internal(e.to_string()))?;
@@ -254,7 +253,7 @@ fn contraction_gigaflop(recipe: &Recipe) -> Result<f64, CompareError> {
     Ok(flop as f64 / 1e9)
 }
 
-/// Starts a contender, compares its results with ours and, if it is to be timed with dropout, runs it once so.
+/// Starts a contender, compares its results with ours and, if it is to be timed with dropout, runs it once with dropout.
 fn admit(
     setup: &Setup,
     contender: &Contender,

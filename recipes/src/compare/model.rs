@@ -1,14 +1,14 @@
-//! Which recipes the peers know, and what they need to know of one.
+//! The recipes that the peers know, and the parameters of one that they need.
 //!
-//! A recipe is recognised by its operations: they must be those of a shipped recipe, up to sizes, the order of its tensors' dims,
-//! dropout rates and the epsilons of its normalizations. So a peer never computes something else than what it is compared with.
+//! A recipe is recognised by its operations: they must be those of a shipped recipe, up to sizes, the order of its tensors' dims, dropout
+//! rates and the epsilons of its normalizations. So a peer always computes the recipe that it is compared with.
 
 use super::CompareError;
 use crate::load::{Overrides, Recipe, load_str};
 use sdfg::{Dtype, Expr, Op, Operand, Operation, Scalar, Sdfg, Unit};
 use serde::Serialize;
 
-/// The recipes that the peers know, each with what stands for it.
+/// The recipes that the peers know, each with its model family.
 const KNOWN: [(&str, &str, Family); 3] = [
     ("bert-base-encoder", include_str!("../../bert-base-encoder.yaml"), Family::Encoder(Activation::Gelu)),
     ("bert-large-encoder", include_str!("../../bert-large-encoder.yaml"), Family::Encoder(Activation::Relu)),
@@ -28,20 +28,20 @@ pub enum Activation {
     Gelu,
 }
 
-/// Dropout rates by their place.
+/// Dropout rates by place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Rates {
     /// On the attention's weights.
     pub attention: f64,
-    /// On what the attention adds to its input.
+    /// On the attention's result, before the residual.
     pub attended: f64,
     /// On the activation of the feed-forward part.
     pub hidden: f64,
-    /// On what the feed-forward part adds to its input.
+    /// On the feed-forward part's result, before the residual.
     pub fed: f64,
 }
 
-/// A model as the workers are told.
+/// The description of a model for the workers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "family", rename_all = "snake_case")]
 pub enum Model {
@@ -112,18 +112,18 @@ pub fn known() -> String {
     KNOWN.map(|(name, _, _)| format!("{name}.yaml")).join(", ")
 }
 
-/// What a recipe that the peers know stores its activations in: all of them alike.
+/// The type of activations in a recipe that the peers know: all have the same.
 pub fn stored(program: &Sdfg) -> Dtype {
     program.containers.values().find(|c| c.role == sdfg::Role::Input).map_or(Dtype::F32, |c| c.dtype)
 }
 
-/// What a recipe that the peers know stores its weights in: those that contractions multiply, where it is read as narrow.
+/// The type of weights in a recipe that the peers know: that of the narrowest parameters.
 pub fn weights(program: &Sdfg) -> Dtype {
     let parameters = program.containers.values().filter(|c| c.role == sdfg::Role::Parameter);
     parameters.map(|c| c.dtype).min_by_key(|dtype| dtype.bytes(1)).unwrap_or(Dtype::F32)
 }
 
-/// A shipped recipe at the sizes of `program`, stored in a type, its weights too or not, with or without its dropouts.
+/// A shipped recipe at the sizes of `program`, in a type, with weights in that type if `narrow`, with or without its dropouts.
 fn rescaled(text: &str, (dtype, narrow): (Dtype, bool), no_dropout: bool, program: &Sdfg) -> Result<Sdfg, CompareError> {
     let load = |sizes: Vec<(String, i64)>| {
         let overrides = Overrides { sizes, dtype: Some(dtype), no_dropout, narrow };
@@ -137,7 +137,7 @@ fn rescaled(text: &str, (dtype, narrow): (Dtype, bool), no_dropout: bool, progra
     Ok(load(overrides)?.program)
 }
 
-/// What a recipe may choose freely, in order of appearance.
+/// The free parameters of a recipe, in order of appearance.
 #[derive(Debug, Default, PartialEq)]
 struct Choices {
     rates: Vec<f64>,
@@ -150,7 +150,7 @@ impl Choices {
     }
 }
 
-/// Names and sizes of what a program is given, in the order of the dims' names.
+/// Names and sizes of a program's inputs, in the order of the dims' names.
 fn boundary(program: &Sdfg) -> Vec<(&str, Vec<(&str, usize)>)> {
     let given = crate::pipeline::oracle::tensors::given(program).into_iter();
     let mut found: Vec<_> = given
@@ -188,7 +188,7 @@ fn neutral(program: &Sdfg) -> (Vec<Operation>, Choices) {
             match &mut operation.op {
                 Op::Elementwise { code, .. } | Op::Reduce { code, .. } => {
                     *code = code.rewrite(&mut |s| match s {
-                        // Which element a mask is drawn for depends on the order of dims.
+                        // The element that a mask is drawn for depends on the order of dims.
                         Scalar::Keep { stream, rate, .. } => {
                             choices.rates.push(rate);
                             Scalar::Keep { stream, element: Expr::Int(0), rate: 0.0 }
@@ -256,11 +256,11 @@ mod tests {
             let zero = of(&text.replace("rate: 0.1", "rate: 0"), &[]);
             assert!(!zero.unwrap().has_dropout(), "{name}");
         }
-        // Only some of them are another model, to which the peers have no names.
+        // A recipe without only some of its dropouts is another model, which the peers do not know.
         assert!(of(&text("bert-base-encoder").replacen("rate: 0.1", "rate: 0", 1), &[]).is_err());
     }
 
-    /// Tensors lie as their recipe says; what is computed with them is the same.
+    /// The order of a tensor's dims does not change the computation.
     #[test]
     fn the_order_of_dims_is_free() {
         let (own, base) = (text("mha"), of(text("mha"), &[]).unwrap());
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(of(&turned, &[]).unwrap(), base);
         let pytorch = include_str!("../../bert-large-pytorch.yaml");
         assert_eq!(of(pytorch, &[]).unwrap(), of(text("bert-large-encoder"), &[]).unwrap());
-        // The roles of dims are not.
+        // The roles of dims may not change.
         assert!(of(&own.replace("gamma[p,h,b,j] = vv[p,h,b,k]", "gamma[p,h,b,j] = kk[p,h,b,k]"), &[]).is_err());
         assert!(
             of(&own.replace("alpha[h,b,j,k] = dropout(softmax(beta, over: k)", "alpha[h,b,j,k] = dropout(softmax(beta, over: j)"), &[])

@@ -1,21 +1,21 @@
-//! The most multiply-adds that this machine's vector units do in a second: what shares of a peak are shares of.
+//! The attainable rate of multiply-adds by this machine's vector units, to which shares of peak refer.
 
 use kernels::pool::Pool;
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
 
-/// Multiply-adds in flight: at least latency times units, and no more than registers.
+/// Independent multiply-adds in flight: at least latency times units, and no more than registers.
 const CHAINS: usize = if cfg!(target_arch = "aarch64") { 24 } else { 12 };
 /// Passes over the chains in one round: some milliseconds.
 const PASSES: u64 = 2_000_000;
 const ROUNDS: usize = 7;
 
-/// So many passes over the chains; the sum of what they come to, so that nothing is left out.
+/// Runs this many passes over the chains, and returns the sum of the results, so that the compiler cannot remove them.
 type Pass = fn(u64) -> f32;
 
-/// f32 Gflop in a second with all workers at once, the fastest of a few rounds; `None` where no kernel is written for this
-/// processor's vectors. Workers stay on cores of their own: two threads that share one would halve the peak.
+/// Gflop/s in f32 with all workers at once, the fastest of a few rounds; `None` where no kernel is written for this processor's vectors.
+/// Workers stay on separate cores: two threads on one core would halve the peak.
 pub fn peak(pool: &Pool) -> Option<f64> {
     let (pass, lanes) = widest()?;
     let together = Barrier::new(pool.workers());

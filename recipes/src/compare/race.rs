@@ -9,7 +9,7 @@ use super::{CompareError, Ours, Setup, StepTime, interrupted};
 pub struct Runner {
     pub contender: Contender,
     pub worker: Worker,
-    /// One for each round, as are `ours`: the turns of ours just before.
+    /// One sample for each round; `ours` are our turns just before.
     pub theirs: Vec<PeerStep>,
     pub ours: Vec<StepTime>,
     pub others: Others,
@@ -22,10 +22,11 @@ impl Runner {
     }
 }
 
-/// Runs all rounds; without dropout where the peer has none. A peer that fails drops out; ours must not. Returns who else computed during our turns.
+/// Runs all rounds; without dropout for a peer that has none. A peer that fails drops out; our failure ends the race. Returns the load of
+/// other processes during our turns.
 ///
 /// # Errors
-/// Those of ours; [`CompareError::Interrupted`].
+/// Errors of our plan; [`CompareError::Interrupted`].
 pub fn race(ours: &mut dyn Ours, runners: &mut [Runner], setup: &Setup, progress: &mut dyn FnMut(&str)) -> Result<Others, CompareError> {
     let mut besides = Others::default();
     for round in 0..setup.rounds {
@@ -46,7 +47,7 @@ pub fn race(ours: &mut dyn Ours, runners: &mut [Runner], setup: &Setup, progress
     Ok(besides)
 }
 
-/// The step before the timed one finds the caches and threads as another contender left them; it is for warming up.
+/// The caches and threads are in the state that another contender left, so an untimed step warms up first.
 fn our_turn(ours: &mut dyn Ours, dropout: bool, besides: &mut Others) -> Result<StepTime, CompareError> {
     std::thread::sleep(SETTLE);
     ours.step(dropout)?;

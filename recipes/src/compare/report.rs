@@ -1,4 +1,4 @@
-//! What a comparison found, as a table and as JSON.
+//! The results of a comparison, as a table and as JSON.
 
 use super::StepTime;
 use super::check::Check;
@@ -21,7 +21,7 @@ use serde_json::Value;
 pub struct Medians {
     pub forward_ms: f64,
     pub backward_ms: f64,
-    /// Both. For JAX one function: less than the sum of its parts.
+    /// Both passes. JAX has one function for both, which takes less than the sum of its parts.
     pub step_ms: f64,
 }
 
@@ -32,24 +32,24 @@ impl Medians {
     }
 }
 
-/// How one peer did.
+/// The result of one peer.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
     Timed {
         check: Check,
         medians: Medians,
-        /// Their time over ours, of the step or, where they have no other, of the forward pass: above 1 we are faster. Ours
-        /// are the turns just before theirs.
+        /// Their time over ours, of the step or, for a peer without a backward pass, of the forward pass: above 1 we are faster. Our
+        /// times are the turns just before theirs.
         ratio: Ratio,
-        /// Processors that others kept busy during its turns.
+        /// Processors that other processes kept busy during its turns.
         others: Option<f64>,
         samples: Vec<PeerStep>,
         ours: Vec<StepTime>,
     },
-    /// Its results are not ours: it was not timed.
+    /// Its results differ from ours, so it was not timed.
     Mismatch { check: Check },
-    /// It did not run: the reason, as far as it is known.
+    /// It did not run: the reason, as far as known.
     Failed { why: String },
 }
 
@@ -57,15 +57,15 @@ pub enum Outcome {
 pub struct Row {
     pub variant: &'static str,
     pub precision: &'static str,
-    /// It was timed beside our forward pass, dropout off on both sides.
+    /// Whether it was compared with our forward pass, dropout off on both sides.
     pub forward_only: bool,
     pub versions: Value,
-    /// The first step, compilation included; not timed otherwise.
+    /// Seconds of the first step, including compilation.
     pub first_s: Option<f64>,
-    /// Against the f64 oracle, if that was asked for.
+    /// Errors against the f64 oracle, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<Vec<Accuracy>>,
-    /// Bytes of its tensors, where they can be watched.
+    /// Bytes of its tensors, if they can be counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<TensorBytes>,
     #[serde(flatten)]
@@ -79,7 +79,7 @@ impl Row {
         Row { variant, precision, forward_only, versions, first_s, accuracy: None, memory: None, outcome }
     }
 
-    /// What its weights and their gradients are stored in.
+    /// The type of its weights and their gradients.
     fn weights(&self) -> Dtype {
         if self.precision == Precision::Bf16Native.name() { Dtype::Bf16 } else { Dtype::F32 }
     }
@@ -92,37 +92,37 @@ impl Row {
     }
 }
 
-/// A comparison: what was run, how, and how each did.
+/// A comparison: its inputs, its settings, and the result of each peer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     pub recipe: String,
     /// By size symbol.
     pub sizes: sdfg::Bindings,
     pub model: Model,
-    /// What activations are stored in.
+    /// The type of activations.
     pub dtype: Dtype,
-    /// What weights are stored in.
+    /// The type of weights.
     pub weights: Dtype,
-    /// Ours against the f64 oracle, dropout off, if that was asked for.
+    /// Our errors against the f64 oracle, dropout off, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<Vec<Accuracy>>,
     pub machine: String,
     /// The command that chose our plan, and for how many threads.
     pub origin: String,
-    /// Gflop that the contractions of one step are.
+    /// Gflop of the contractions in one step.
     pub gigaflop: f64,
-    /// Gflop in a second, f32, that the threads' vector units can do, measured in this run.
+    /// Gflop/s in f32 that the threads' vector units reach, measured in this run.
     pub peak: Option<f64>,
     pub memory: OurBytes,
     pub threads: usize,
     pub rounds: usize,
     pub seed: u64,
     pub dropout: bool,
-    /// How PyTorch's threads wait for work: the faster way, measured.
+    /// How PyTorch's threads wait for work: the faster way by measurement.
     pub torch_wait: Probe,
-    /// Over all our turns; none if no peer was timed.
+    /// Our times over all our turns; none if no peer was timed.
     pub ours: Option<Medians>,
-    /// Processors that others kept busy during our turns.
+    /// Processors that other processes kept busy during our turns.
     pub ours_others: Option<f64>,
     pub rows: Vec<Row>,
 }
@@ -146,7 +146,7 @@ pub fn outcome(runner: &Runner, check: Check) -> Result<Outcome, StatsError> {
 }
 
 impl Report {
-    /// Puts our turns against all peers together.
+    /// Adds our turns against all peers together.
     pub fn ours(mut self, besides: Others) -> Result<Report, StatsError> {
         let whole = self.rows.iter().filter(|r| !r.forward_only);
         let all = whole.filter_map(|r| if let Outcome::Timed { ours, .. } = &r.outcome { Some(ours) } else { None });
@@ -158,12 +158,12 @@ impl Report {
         Ok(self)
     }
 
-    /// The peer that is hardest to beat, among those that do the whole step or those that have only a forward pass.
+    /// The fastest peer, among those that run the whole step or those that have only a forward pass.
     pub fn best(&self, forward_only: bool) -> Option<(&Row, &Ratio)> {
         self.best_of(|row| row.forward_only == forward_only)
     }
 
-    /// The same among those that do the whole step and hold weights and their gradients as ours do.
+    /// The same among peers that run the whole step and hold weights and their gradients in our types.
     pub fn best_alike(&self) -> Option<(&Row, &Ratio)> {
         self.best_of(|row| !row.forward_only && row.weights() == self.weights)
     }
@@ -173,7 +173,7 @@ impl Report {
         timed.min_by(|a, b| a.1.median.total_cmp(&b.1.median))
     }
 
-    /// The flop of contractions alone, over the time of our whole step, as a share of what the vector units can do.
+    /// The flop of contractions alone, over the time of our whole step, as a share of the vector units' peak.
     pub fn share_of_peak(&self) -> Option<f64> {
         Some(self.gigaflop / (self.ours.as_ref()?.step_ms / 1e3) / self.peak?)
     }
@@ -258,7 +258,7 @@ impl Report {
         out
     }
 
-    /// Errors against the oracle: all of ours and of the first peer, and how ours compare with everyone's.
+    /// Errors against the oracle: all of ours and of the first peer, and a comparison of ours with each peer's.
     fn errors(&self, colour: bool) -> String {
         let Some(ours) = &self.accuracy else { return String::new() };
         let peers: Vec<(&Row, &Vec<Accuracy>)> = self.rows.iter().filter_map(|r| Some((r, r.accuracy.as_ref()?))).collect();

@@ -1,7 +1,7 @@
-//! How PyTorch's threads wait for work: by looking for it, the default, or asleep.
+//! Measures how PyTorch's threads wait for work best: spinning, the default, or asleep.
 //!
-//! Which is faster depends on the machine and on what else it does, and only the environment that a process starts with
-//! decides it. So it is measured once, in turns, on the first contender, and every contender gets the faster way.
+//! The faster way depends on the machine and its load, and a process can only set it in its environment at the start. So it is measured
+//! once, in turns, on the first contender, and every contender gets the faster way.
 
 use super::contender::{Contender, Framework, Variant};
 use super::worker::{SETTLE, Wait, Worker};
@@ -14,7 +14,7 @@ use std::path::Path;
 /// Timed steps of each way.
 const ROUNDS: usize = 7;
 
-/// What was measured, in milliseconds a step.
+/// The measured milliseconds of a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Probe {
     pub chosen: Wait,
@@ -22,10 +22,10 @@ pub struct Probe {
     pub passive_ms: Vec<f64>,
 }
 
-/// Measures both ways with the first contender of PyTorch, one that need not be compiled if there is one.
+/// Measures both ways with the first contender of PyTorch, preferably one without compilation.
 ///
 /// # Errors
-/// [`CompareError::Start`]. A contender that fails decides nothing: its own check will say why.
+/// [`CompareError::Start`]. A contender that fails decides nothing: its own check reports the failure.
 pub fn probe(setup: &Setup, model: &Value, given: &Path) -> Result<Probe, CompareError> {
     let torch = || setup.contenders.iter().filter(|c| c.variant.framework() == Framework::Torch);
     let plain = torch().find(|c| matches!(c.variant, Variant::Eager | Variant::Sdpa));

@@ -1,4 +1,4 @@
-//! A contender's process, spoken to in JSON, one object a line.
+//! A contender's process, which exchanges JSON objects, one a line.
 
 use super::CompareError;
 use super::contender::Contender;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// How long a process may take to end after its stdin has been closed.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// The scripts that workers run, as they are written beside each other into a folder.
+/// The scripts that workers run; they are written into one folder.
 const SCRIPTS: [(&str, &str); 5] = [
     ("session.py", include_str!("../../../bench/peers/session.py")),
     ("torch_worker.py", include_str!("../../../bench/peers/torch_worker.py")),
@@ -35,9 +35,9 @@ pub fn write_scripts(folder: &Path) -> Result<(), CompareError> {
     Ok(())
 }
 
-/// Threads of a pool look for work for some milliseconds after a parallel region before they sleep; PyTorch's were seen to
-/// compute for up to 8 ms within the first 20 ms after a step and not at all later, JAX's for 0.2 ms. With this pause between
-/// turns that time is nobody's, and the pools keep their own settings.
+/// The pause between turns. After a parallel region the threads of a pool spin for some milliseconds before they sleep; PyTorch's
+/// computed for up to 8 ms within the first 20 ms after a step and not at all later, JAX's for 0.2 ms. With this pause the spinning falls
+/// into no turn, and the pools keep their own settings.
 pub const SETTLE: Duration = Duration::from_millis(40);
 
 /// How threads of a pool wait for work.
@@ -50,7 +50,7 @@ pub enum Wait {
 }
 
 impl Wait {
-    /// What the environment of a worker holds for it.
+    /// The environment variable that sets it.
     pub fn environment(self) -> Option<(&'static str, &'static str)> {
         match self {
             Wait::Default => None,
@@ -59,22 +59,22 @@ impl Wait {
     }
 }
 
-/// Times of one step as a worker answers them; who has no backward pass spends no time in it.
+/// Times of one step as a worker answers them; zero for a missing backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
 pub struct PeerStep {
     pub forward_ms: f64,
     pub backward_ms: f64,
     pub step_ms: f64,
-    /// Of the whole request, over all threads.
+    /// CPU time of the whole request, over all threads.
     pub cpu_s: f64,
     pub wall_s: f64,
 }
 
-/// What a worker says of its results.
+/// A worker's answer about its results.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize)]
 pub struct Checked {
     pub finite: bool,
-    /// The first step, compilation included.
+    /// Seconds of the first step, including compilation.
     pub first_s: f64,
 }
 
@@ -84,12 +84,12 @@ pub struct Worker {
     child: Child,
     stdin: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
-    /// Where the process complains.
+    /// The file of the process's stderr.
     complaints: PathBuf,
 }
 
 impl Worker {
-    /// Starts a contender in `folder`, with `threads` for every library that asks the environment.
+    /// Starts a contender in `folder`, with `threads` for every library that reads the environment.
     ///
     /// # Errors
     /// [`CompareError::Start`], [`CompareError::Folder`].
@@ -97,7 +97,7 @@ impl Worker {
         let (name, python) = (contender.name(), &contender.python);
         let complaints = folder.join(format!("{}.log", name.replace(", ", "-")));
         let log = File::create(&complaints).map_err(|source| CompareError::Folder { path: complaints.clone(), source })?;
-        // A path that is relative, but no mere name to be looked for, is so to where the user is, not to `folder`.
+        // A relative path, unless it is a mere name to be looked up, is relative to the user's folder, not to `folder`.
         let path = if python.components().count() > 1 { std::path::absolute(python).unwrap_or_default() } else { python.clone() };
         let mut command = Command::new(path);
         command.args(contender.script(threads)).current_dir(folder);
@@ -105,7 +105,7 @@ impl Worker {
             command.env(variable, threads.to_string());
         }
         command.envs(wait.environment());
-        // A pool of compilers would outlive the compilation, beside the measurements.
+        // A pool of compilers would outlive the compilation and compute during the measurements.
         command.env("TORCHINDUCTOR_COMPILE_THREADS", "1").env("PYTHONDONTWRITEBYTECODE", "1");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let started = command.spawn().map_err(|source| CompareError::Start { python: python.clone(), source });
@@ -116,13 +116,13 @@ impl Worker {
         Ok(Worker { name, child, stdin: Some(stdin), answers: BufReader::new(stdout), complaints })
     }
 
-    /// Gives the worker the model and the tensors; returns the versions that it runs.
+    /// Sends the worker the model and the tensors; returns the versions of its libraries.
     pub fn load(&mut self, model: &Value, tensors: &Path) -> Result<Value, CompareError> {
         let answer: Value = self.ask(&json!({"do": "load", "model": model, "tensors": tensors}))?;
         Ok(answer.get("versions").cloned().unwrap_or(Value::Null))
     }
 
-    /// Runs a step, the first with this `dropout`, and has its results written to a safetensors file.
+    /// Runs the first step with this `dropout`, and has its results written to a safetensors file.
     pub fn check(&mut self, dropout: bool, results: &Path) -> Result<Checked, CompareError> {
         self.ask(&json!({"do": "check", "dropout": dropout, "results": results}))
     }
@@ -136,7 +136,7 @@ impl Worker {
         self.ask(&json!({"do": "step", "dropout": dropout}))
     }
 
-    /// Waits for the answer as long as it takes: compilation may take minutes.
+    /// Waits for the answer without a limit: compilation may take minutes.
     fn ask<T: DeserializeOwned>(&mut self, request: &Value) -> Result<T, CompareError> {
         let mut line = String::new();
         let sent = self.stdin.as_mut().is_some_and(|stdin| writeln!(stdin, "{request}").and_then(|()| stdin.flush()).is_ok());
@@ -161,7 +161,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // A closed stdin ends the conversation; who does not notice is ended.
+        // A closed stdin ends the worker; one that does not end in time is killed.
         self.stdin = None;
         let begin = Instant::now();
         while begin.elapsed() < FAREWELL {

@@ -1,4 +1,4 @@
-//! What a person reads between the tables: which compositions pay, whether predictions held, what memory costs.
+//! Messages between the tables: fusions that pay, the accuracy of predictions, the cost of memory.
 
 use super::race::RaceResult;
 use super::summary::Whole;
@@ -10,7 +10,7 @@ use bench::unit::significant;
 use layouts::Selection;
 use layouts::record::Cache;
 
-/// Each composition with the best that could be in its place, or that was put there.
+/// Each fusion of contractions with the best alternative, or with the one that replaced it.
 pub fn weighed(rows: &[CompositionRow]) -> Table {
     let columns = ["composition", "holds", "composed ms", "against", "instead ms", "taken"];
     let mut found = table(&columns).words(&["holds", "against", "taken"]);
@@ -40,16 +40,16 @@ pub fn weighed(rows: &[CompositionRow]) -> Table {
     found
 }
 
-/// Percent that a total measured with warm caches is off before people are told of cold ones.
+/// Percent by which a total measured with warm caches must be off before cold ones are suggested.
 const FAR: f64 = 2.0;
 
-/// Kernels that a difference of totals is told by.
+/// Kernels that are listed to explain a difference of totals.
 const BLAMED: usize = 3;
 
-/// Whether the order that sums of kernel times predict is the order that whole plans have, and by how much totals differ;
-/// and where. Kernels are timed alone, each over and over; in a plan each finds what its neighbours left.
+/// Compares predictions by sums of kernel times with measured plans: their order, the difference of totals, and the kernels that cause
+/// it. Kernels are timed alone and repeatedly; in a plan a kernel runs on caches that its neighbours have left.
 ///
-/// On a machine on which others were at work, differences are theirs, and nothing is concluded from them.
+/// On a busy machine other processes may cause the differences, and no conclusion is drawn.
 pub fn agreement(contested: &RaceResult, choice: &Selection, cache: Cache, sweep: Option<Load>) -> String {
     let busy = disturbed(sweep, contested.load());
     let (candidates, timed) = contested.competing();
@@ -103,7 +103,7 @@ pub fn agreement(contested: &RaceResult, choice: &Selection, cache: Cache, sweep
     text
 }
 
-/// What came of it in the end, in a few lines.
+/// The result in a few lines.
 pub fn summary(contested: &RaceResult, coverage: &Coverage) -> String {
     let own = &contested.timed[contested.taken];
     let ms = layouts::record::median(&own.step.samples).map_or_else(String::new, significant);
@@ -113,7 +113,7 @@ pub fn summary(contested: &RaceResult, coverage: &Coverage) -> String {
     lines.join("\n        ")
 }
 
-/// What is said of times that were taken while others were at work; `None` on a quiet machine.
+/// The message about times taken on a busy machine; `None` on a quiet one.
 fn disturbed(sweep: Option<Load>, race: Option<Load>) -> Option<String> {
     let part = |what: &str, load: Option<Load>| load.map(|load| format!("{load} while {what} were timed"));
     let busy = [sweep, race].into_iter().flatten().any(|load| load.busy());
@@ -133,7 +133,7 @@ pub fn for_memory(taken: &Whole, fastest: &Whole) -> String {
     )
 }
 
-/// What would be taken for its memory, and how.
+/// The plan that would be taken for its memory, and the option that takes it.
 pub fn lean(lean: &Whole, taken: &Whole, fastest: &Whole) -> String {
     let slack = 100.0 * (lean.step_ms / fastest.step_ms - 1.0);
     format!(

@@ -1,4 +1,4 @@
-//! `memlet optimize`: the whole way from a recipe to a plan and its report.
+//! `memlet optimize`: from a recipe to a plan and its report.
 
 mod messages;
 mod race;
@@ -40,9 +40,9 @@ pub struct OptimizeArgs {
     pub memory_slack: f64,
 }
 
-/// Time for timing wholes, where nobody says.
+/// Time for timing plans as wholes, if no option gives it.
 const TIMING: Duration = Duration::from_secs(20);
-/// The same as a part of the budget: whatever is timed as wholes takes two and a half times as long together.
+/// The same as a part of the budget. All timings of wholes together take two and a half times as long.
 const TIMED: f64 = 0.25;
 
 impl OptimizeArgs {
@@ -85,7 +85,7 @@ impl OptimizeArgs {
         let contending = contenders(&sweeps, &choices, &session)?;
         let reserve = reserve(&sweeps, &choices, &session, &contending);
         let candidates = contest.right(contending, reserve)?;
-        // Whatever ends the races early, there is a plan that is right.
+        // However the races end, a correct plan is on disk.
         if let Some(first) = candidates.first() {
             contest.plan_of(first).write(&path)?;
         }
@@ -130,7 +130,7 @@ impl OptimizeArgs {
         self.done(&outcome)
     }
 
-    /// What is chosen from what was measured, and what was measured for it; the best first.
+    /// The selections from the measurements, best first; prints the tables of fusions, products and selections.
     fn choices<'a>(
         &self,
         sweeps: &'a SweptPrograms,
@@ -162,7 +162,7 @@ impl OptimizeArgs {
         Ok((choices, certainty))
     }
 
-    /// Every whole with its times, and what memory decided.
+    /// Prints the times of all plans, and the influence of memory on the result.
     fn tell(&self, outcome: &Summary, contested: &RaceResult) {
         self.say("");
         self.measure.table(&outcome.table_of_wholes(&contested.wrong));
@@ -187,14 +187,14 @@ impl OptimizeArgs {
     }
 }
 
-/// How often times are drawn again to see whether the choice stands, and how long that may take.
+/// The number of resamplings of all times, and the longest time that they may take.
 const REDRAWS: usize = 50;
 const REDRAWING: Duration = Duration::from_secs(2);
 
-/// The programs as one with alternatives: program and layouts are one decision, with its certificate beside the records; what is said of
-/// it, and how sure it is.
+/// Selects among all programs as one problem with alternatives, in which the program and its layouts are one decision, and writes its
+/// certificate to the output folder. Returns a message and the robustness of the selection.
 fn certify(sweeps: &SweptPrograms, session: &Session) -> Result<(String, Option<Certainty>), PipelineError> {
-    // What `memlet solve` would choose from.
+    // The problem that `memlet solve` reads from the records.
     let keys = |p: &layouts::SelectionProblem| p.kernels.iter().map(|k| k.key.clone()).collect::<BTreeSet<String>>();
     let swept: BTreeSet<String> = sweeps.variants.iter().flat_map(|s| keys(&s.problem)).collect();
     let all = layouts::SelectionProblem::of_records(&session.store);
@@ -225,8 +225,8 @@ fn certify(sweeps: &SweptPrograms, session: &Session) -> Result<(String, Option<
     Ok((format!("chosen of all programs: {ms} ms{program}\n  {proof}; {relative}{sure}"), certainty))
 }
 
-/// The generated code of a plan, one file for each kernel. Files of the plan that stood here before go, where this one has none; others
-/// are not ours.
+/// Writes the generated code of a plan, one file for each kernel. Files of the earlier plan's other kernels are deleted; unknown files
+/// stay.
 fn write_kernels(folder: &Path, plan: &Plan, earlier: Option<&Plan>, device: &Arc<dyn Device>) -> Result<(), PipelineError> {
     let fault = |e: std::io::Error| PipelineError::Plan { file: folder.display().to_string(), why: e.to_string() };
     std::fs::create_dir_all(folder).map_err(fault)?;

@@ -1,4 +1,4 @@
-//! Plans of a recipe as wholes: kept, verified, timed in turns, and one of them taken.
+//! Races plans of a recipe as wholes: keeps, verifies and times them in turns, and takes one.
 
 use super::OptimizeArgs;
 use super::summary::{Refused, Verified};
@@ -30,18 +30,18 @@ use std::time::{Duration, Instant};
 /// The step in which all plans are timed.
 const RUN: Run = Run { seed: 1, step: 0, dropout: true };
 
-/// Distinct choices that are timed as wholes, at least.
+/// The least number of distinct selections that are timed as wholes.
 const WHOLES: usize = 5;
 
-/// Programs whose best choice is timed as a whole whatever their variant, the fastest by the times of their kernels.
+/// Programs whose best selection is timed as a whole whatever their variant: the fastest by the times of their kernels.
 const AMONG_BEST: usize = 3;
 
-/// Choices that take this many times as long as the best one, by the times of their kernels, are no contenders.
+/// A selection whose kernel times sum to more than this ratio to the best one's is no contender.
 const FAR: f64 = 2.0;
 
-/// What is timed as wholes: the best choice for each of the three best programs and for the composed ones, and what comes
-/// next for the best of them; of the best of each program also with its launches on several streams, where the device has
-/// them and the program work for them. The choice is the first.
+/// The plans to time as wholes: the best selection for each of the three best programs and for variants that contend unless far slower,
+/// and the next best selections of the best program. The best of each program also runs on several streams, if the device has them and
+/// the program work for them. The overall selection is the first.
 pub fn contenders(sweeps: &SweptPrograms, choices: &[Choices], session: &Session) -> Result<Vec<Candidate>, PipelineError> {
     let exact = |choice: &Choices| sweeps.variants[choice.swept].candidate(&choice.selections[0]);
     let contends = |choice: &Choices| sweeps.keys[choice.swept].id.row().contention == Contention::UnlessFar;
@@ -70,7 +70,7 @@ pub fn contenders(sweeps: &SweptPrograms, choices: &[Choices], session: &Session
     Ok(candidates)
 }
 
-/// What is taken where nothing of the contenders is right: the best choices of the other programs, then of the unfused one.
+/// Substitutes if no contender is correct: the best selections of the other programs, then that of the unfused one.
 pub fn reserve(sweeps: &SweptPrograms, choices: &[Choices], session: &Session, contenders: &[Candidate]) -> Vec<Candidate> {
     let exact = |choice: &Choices| sweeps.variants[choice.swept].candidate(&choice.selections[0]);
     let others = choices.iter().map(exact).filter(|other| !contenders.iter().any(|c| c.name == other.name));
@@ -78,59 +78,59 @@ pub fn reserve(sweeps: &SweptPrograms, choices: &[Choices], session: &Session, c
     others.chain(unfused).collect()
 }
 
-/// The candidates of a recipe against each other, and beside the baselines.
+/// The race of a recipe's candidates against each other and the baselines.
 pub struct PlanRace<'a> {
     args: &'a OptimizeArgs,
     session: &'a Session,
     sweeps: &'a SweptPrograms,
     baselines: Vec<Candidate>,
     tensors: Tensors,
-    /// What candidates are compared with at full size; `None` where it does not fit into memory.
+    /// The reference for results at full size; `None` if it does not fit into memory.
     plainest: Option<Candidate>,
-    /// Of the plans of all candidates.
+    /// The folder for the plans of all candidates.
     folder: PathBuf,
     verdicts: PlanChecks<'a>,
     whole: Whole,
-    /// When it began, and what it may take.
+    /// When the race began, and the command's budget.
     clock: (Instant, Option<Duration>),
 }
 
 const POLICY: BudgetPolicy = BudgetPolicy::DEFAULT;
 
-/// How it ended.
+/// The result of the race.
 pub struct RaceResult {
-    /// The plans that are made for this, and then the baselines, one of which may be taken too.
+    /// The contenders followed by the baselines, one of which may be taken too.
     pub candidates: Vec<Candidate>,
     pub contenders: usize,
     pub timed: Vec<Timed>,
-    /// The plan that is taken, and the fastest.
+    /// The index of the plan that is taken, and of the fastest.
     pub taken: usize,
     pub fastest: usize,
-    /// Those that were found wrong after they were timed.
+    /// Plans that were found wrong after they were timed.
     pub wrong: BTreeSet<usize>,
 }
 
-/// Of a plan that needs this share less memory, and takes at most this share more time, people are told.
+/// The share by which a plan must need less memory, and by which its time may be longer, to be suggested.
 const LEAN: f64 = 0.1;
 
 impl RaceResult {
-    /// All but the baselines.
+    /// The contenders without the baselines.
     pub fn competing(&self) -> (&[Candidate], &[Timed]) {
         (&self.candidates[..self.contenders], &self.timed[..self.contenders])
     }
 
-    /// What others did while the plan that is taken was timed.
+    /// The load of other processes while the taken plan was timed.
     pub fn load(&self) -> Option<Load> {
         self.timed[self.taken].load
     }
 
-    /// A plan that needs clearly less memory than the one that is taken, for little time.
+    /// A plan that needs clearly less memory than the taken one, at little cost in time.
     pub fn lean(&self) -> Option<usize> {
         let peak = |n: usize| self.timed[n].memory.actual_bytes as f64;
         winner(self.competing().1, LEAN, &self.wrong).filter(|n| peak(*n) < (1.0 - LEAN) * peak(self.taken))
     }
 
-    /// How many times as long as the plan that is taken each of the baselines takes.
+    /// The speed of the taken plan relative to each baseline, in a line each.
     pub fn beside(&self) -> Vec<String> {
         let own = &self.timed[self.taken];
         let line = |other: &Timed| {
@@ -171,7 +171,7 @@ impl<'a> PlanRace<'a> {
         })
     }
 
-    /// Whether more than this part of the budget has gone by since the contest began.
+    /// Whether more than this part of the budget has passed since the race began.
     fn over(&self, part: f64) -> bool {
         self.clock.1.is_some_and(|budget| self.clock.0.elapsed() > budget.mul_f64(part))
     }
@@ -208,7 +208,7 @@ impl<'a> PlanRace<'a> {
         verify_small(candidate, &self.session.programs.operators, &self.session.pool, &self.session.device)
     }
 
-    /// Where the unfused program does not fit into memory, another of the candidates has to do.
+    /// Verifies a candidate at full size, against the plainest plan or, where that does not fit into memory, against another candidate.
     fn full(&self, candidate: &Candidate, others: &[Candidate]) -> Option<Result<Verification, PipelineError>> {
         let differences = |other: &&Candidate| candidate.differences(other);
         let other = others.iter().max_by_key(differences).filter(|other| differences(other) > 0);
@@ -224,11 +224,11 @@ impl<'a> PlanRace<'a> {
         time_plans(candidates, &self.tensors, &RUN, &self.session.pool, &self.session.device, limit)
     }
 
-    /// The candidates that are right, the first also at full size; where none is, the first of the `reserve` that is. Each is kept
-    /// before it is verified: what is wrong can then be looked at.
+    /// The correct candidates, the first of these also at full size; if there is none, the first correct one of the `reserve`. Each plan
+    /// is written before it is verified, so that a wrong one can be inspected.
     ///
     /// # Errors
-    /// Nothing is right.
+    /// No candidate is correct.
     pub fn right(&mut self, candidates: Vec<Candidate>, reserve: Vec<Candidate>) -> Result<Vec<Candidate>, PipelineError> {
         let (whole, all) = (self.whole, candidates.len());
         let _stage = Stage::new(&whole, "checking plans");
@@ -268,15 +268,15 @@ impl<'a> PlanRace<'a> {
         if right.is_empty() { Err(self.verdicts.nothing_is_right()) } else { Ok(right) }
     }
 
-    /// Whether a candidate is right at full size, as far as that can be compared.
+    /// Whether a candidate is correct at full size, as far as there is a reference.
     fn passes_full(&mut self, candidate: &Candidate, others: &[Candidate]) -> Result<bool, PipelineError> {
         self.full(candidate, others).map_or(Ok(true), |found| self.passes(candidate, found))
     }
 
-    /// Times the candidates in turns. `None` where there is none.
+    /// Times the candidates in turns; `None` without candidates.
     pub fn race(&mut self, mut candidates: Vec<Candidate>) -> Result<Option<RaceResult>, PipelineError> {
         let (session, say) = (self.session, self.verdicts.say);
-        // All of them first, to see which are worth more of the time.
+        // A first race of all candidates shows which are worth more time.
         let together = session.together(&mut candidates, say)?;
         let stage = Stage::new(&self.whole, "timing plans as wholes");
         let first = self.time(&candidates, self.args.timing() / 2)?;
@@ -300,11 +300,11 @@ impl<'a> PlanRace<'a> {
         }
         let slack = self.args.memory_slack;
         let _stage = Stage::new(&self.whole, "timing the best plans and the baselines");
-        // Baselines compete: who is slower than the unfused program is no plan.
+        // Baselines compete: a plan that is slower than the unfused program is not taken.
         let race = finals(&candidates, first, slack, |again| self.time(again, self.args.timing()))?;
         let Some(Race { timed, mut taken, mut fastest }) = race else { return Ok(None) };
-        // The first was compared at full size, and so is what takes its place: kernels that do not wait for what they need have the time
-        // to come too early there.
+        // The first plan was compared at full size, so its successor must be too: kernels with a missing synchronization fail only there,
+        // where runs are long.
         let mut wrong = BTreeSet::new();
         while taken > 0 && !self.passes_full(&candidates[taken], &candidates[..contenders])? {
             wrong.insert(taken);
@@ -314,7 +314,7 @@ impl<'a> PlanRace<'a> {
         Ok(Some(RaceResult { candidates, contenders, timed, taken, fastest, wrong }))
     }
 
-    /// The choices for the fastest program and for the one of the choice as times within the step make them, the better one first.
+    /// Reselections by times within the step, for the selected program and for the fastest one; the better one first.
     fn again(&self, candidates: &[Candidate], timed: &[Timed]) -> Result<Vec<Candidate>, PipelineError> {
         let known: Vec<_> = candidates.iter().zip(timed).collect();
         let fastest = winner(timed, 0.0, &BTreeSet::new()).unwrap_or(0);
@@ -335,7 +335,7 @@ impl<'a> PlanRace<'a> {
         Ok(found.into_iter().map(|again| again.candidate).collect())
     }
 
-    /// A candidate with every kernel in the configuration that is fastest in the step.
+    /// The candidate with every kernel in the configuration that is fastest within the step.
     fn within(&self, candidate: &Candidate) -> Result<Option<Candidate>, PipelineError> {
         let (session, of, limit) = (self.session, (&self.tensors, &RUN), self.args.timing() / 2);
         let found = tune_in_step(candidate, &session.store, of, &session.pool, &session.device, limit)?;
@@ -346,7 +346,7 @@ impl<'a> PlanRace<'a> {
         Ok(found)
     }
 
-    /// What a candidate runs in another configuration than the choice, and than another candidate does.
+    /// Prints the kernels that a candidate runs in another configuration than the selected one, and than another candidate.
     fn tell(&self, what: &str, candidate: &Candidate, than: Option<&Candidate>, config: impl Fn(&KernelConfig) -> String) {
         let mut rows = table(&["kernel", "chosen", "in the step ms", "instead", "ms"]);
         let runs = |of: &Candidate, kernel: &str| of.configuration.kernels.get(kernel).cloned();
@@ -361,23 +361,23 @@ impl<'a> PlanRace<'a> {
         self.args.measure.table(&rows);
     }
 
-    /// What was found right since this was asked last.
+    /// Verifications since the last call.
     pub fn verified(&mut self) -> Vec<Verified> {
         std::mem::take(&mut self.verdicts.right)
     }
 
-    /// What was refused so far.
+    /// All refused plans so far.
     pub fn refused(&self) -> Vec<Refused> {
         self.verdicts.refused.clone()
     }
 
-    /// What is said in the end where plans were refused.
+    /// The closing warning if plans were refused.
     pub fn warning(&self, taken: &str) -> Option<String> {
         self.verdicts.warning(taken)
     }
 }
 
-/// A folder without plans: those that an earlier run left there are of other measurements. Nothing else in it is ours to delete.
+/// Removes the plans of earlier runs from a folder, since they rest on other measurements; other files stay.
 fn fresh_folder(path: &Path) -> Result<(), PipelineError> {
     let failed = |e: std::io::Error| PipelineError::Plan { file: path.display().to_string(), why: e.to_string() };
     std::fs::create_dir_all(path).map_err(failed)?;

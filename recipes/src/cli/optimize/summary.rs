@@ -1,4 +1,4 @@
-//! What `memlet optimize` found, as JSON and as tables.
+//! The results of `memlet optimize`, as JSON and as tables.
 
 use crate::cli::sweep::{Coverage, Pace, coverages};
 use crate::cli::{cells, table};
@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// What `memlet optimize --json` prints.
+/// The output of `memlet optimize --json`.
 #[derive(Serialize)]
 pub struct Summary<'a> {
     pub finish: Finish,
@@ -24,7 +24,7 @@ pub struct Summary<'a> {
     pub pace: Pace,
     /// Empty if the plan of an earlier run stands.
     pub choices: Vec<Choice<'a>>,
-    /// How sure the choice is.
+    /// The robustness of the selection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certainty: Option<Certainty>,
     pub verified: Vec<Verified>,
@@ -72,7 +72,7 @@ pub struct Whole {
     pub step_samples_ms: Vec<f64>,
     pub predicted_ms: f64,
     pub peak_bytes: u64,
-    /// Whether it was clearly slower in a first race and timed in that alone: its times and those of others are not comparable.
+    /// Whether it was clearly slower in the first race and has only that race's times, which are not comparable with the others.
     pub first_race_only: bool,
 }
 
@@ -136,7 +136,7 @@ impl<'a> Summary<'a> {
         self.timed = timed.iter().zip(candidates).map(|(t, c)| Whole::of(t, c)).collect();
     }
 
-    /// What each method chooses for each program; methods that choose what costs the same in one row.
+    /// The selections of each method for each program; methods with the same cost share a row.
     pub fn table_of_choices(&self) -> Table {
         let columns = ["program", "method", "predicted ms", "above minima", "least of what was measured"];
         let mut rows = table(&columns).words(&["method", "least of what was measured"]);
@@ -161,7 +161,7 @@ impl<'a> Summary<'a> {
         rows
     }
 
-    /// Those at some places are marked as wrong, and those that were timed in the first race alone as such.
+    /// Marks the plans in `wrong`, and plans that only have times of the first race.
     pub fn table_of_wholes(&self, wrong: &BTreeSet<usize>) -> Table {
         let mut rows = table(&["plan", "forward ms", "backward ms", "step ms", "predicted ms", "peak MB"]);
         for (n, t) in self.timed.iter().enumerate() {

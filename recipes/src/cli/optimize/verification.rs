@@ -1,4 +1,4 @@
-//! What verification found of plans.
+//! Collects the results of verifying plans.
 
 use super::summary::{Refused, Verified};
 use crate::pipeline::PipelineError;
@@ -6,7 +6,7 @@ use crate::pipeline::check::plan::Verification;
 use crate::pipeline::choose::plan::Refusal;
 use kernels::error::Blame;
 
-/// What was found of plans. One that is wrong is refused and left out, and another that was verified is taken.
+/// Results of verification. A wrong plan is refused and left out, and a verified one is taken instead.
 pub struct PlanChecks<'a> {
     pub say: &'a dyn Fn(&str),
     pub right: Vec<Verified>,
@@ -18,14 +18,14 @@ impl<'a> PlanChecks<'a> {
         PlanChecks { say, right: vec![], refused: vec![] }
     }
 
-    /// What a check says against a plan, which is told and kept; `None` of one that is right.
+    /// The refusal that follows from a check, which is reported and kept; `None` for a correct plan.
     ///
     /// # Errors
-    /// What is no verdict on the plan: a device that is lost.
+    /// Errors that are no verdict on the plan, such as a lost device.
     pub fn refusal(&mut self, name: &str, found: Result<Verification, PipelineError>) -> Result<Option<Refusal>, PipelineError> {
         let refusal = match found {
             Err(PipelineError::Mismatch(what)) => Refusal::Wrong(what),
-            // The device is fine, and so may be other plans.
+            // The device works, so other plans may run.
             Err(PipelineError::Kernel(error)) if error.blame() == Blame::Configuration => Refusal::Fails(error.to_string()),
             Err(error) => return Err(error),
             Ok(found) => {
@@ -39,7 +39,7 @@ impl<'a> PlanChecks<'a> {
         Ok(Some(refusal))
     }
 
-    /// The error of a command for which nothing is left: what was found of the first plan.
+    /// The error of a command without a correct plan: the refusal of the first.
     pub fn nothing_is_right(&self) -> PipelineError {
         match self.refused.first() {
             Some(Refused { plan, why: Refusal::Wrong(what) }) => {
@@ -50,7 +50,7 @@ impl<'a> PlanChecks<'a> {
         }
     }
 
-    /// What is said in the end where plans were refused, of the plan that is handed out.
+    /// The closing warning if plans were refused; it names the plan that is taken.
     pub fn warning(&self, taken: &str) -> Option<String> {
         let mut names: Vec<&str> = self.refused.iter().map(|r| r.plan.as_str()).collect();
         names.dedup();
@@ -79,7 +79,7 @@ mod tests {
         assert!(verdicts.warning("fused").is_none());
         assert!(matches!(verdicts.refusal("partially fused", wrong("d_w1 is off")), Ok(Some(Refusal::Wrong(_)))));
         assert!(matches!(verdicts.refusal("gemm-fused", wrong("y is off")), Ok(Some(Refusal::Wrong(_)))));
-        // What a device cannot do is no verdict.
+        // A failure of the device is no verdict.
         assert!(verdicts.refusal("fused", Err(PipelineError::Internal("lost".into()))).is_err());
         let lost = kernels::KernelError::GpuLost { what: "it is gone".into() };
         assert!(verdicts.refusal("fused", Err(PipelineError::Kernel(lost))).is_err());

@@ -1,4 +1,4 @@
-//! Plans that are found wrong: another one is taken, and what was refused stays known as such.
+//! Wrong plans: another plan is taken, and refused plans are recorded as refused.
 
 use super::*;
 use crate::pipeline::choose::sweep_all::choose;
@@ -37,7 +37,7 @@ fn spoilt(program: &Sdfg) -> Sdfg {
     spoilt
 }
 
-/// What becomes of the plans of softmax where these programs are wrong, by their names: who is taken, and what was said.
+/// The correct plans of the softmax recipe, if the programs that `wrong` accepts compute wrong results; with all messages.
 fn taken(wrong: impl Fn(&str) -> bool, folder: &Path) -> Result<(Vec<String>, String), Failure> {
     let recipe = concat!(env!("CARGO_MANIFEST_DIR"), "/softmax.yaml");
     let out = folder.display().to_string();
@@ -64,13 +64,13 @@ fn taken(wrong: impl Fn(&str) -> bool, folder: &Path) -> Result<(Vec<String>, St
 #[test]
 fn another_plan_is_taken_where_one_is_wrong() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
-    // All that is fused is wrong: the unfused program remains, and the command does not fail.
+    // All fused programs are wrong: the unfused one remains, and the command succeeds.
     let (names, said) = taken(|name| name != "unfused", folder.path())?;
     assert_eq!(names, ["unfused · exact"]);
     assert!(said.contains("REFUSED: fused · exact is left out, its result is wrong"), "{said}");
     assert!(said.contains("WARNING") && said.contains("The plan that is handed out is `unfused · exact`"), "{said}");
 
-    // What was found is in the plan's file, and whoever would run it is told so.
+    // The plan's file records the refusal, and running it reports it.
     let file = folder.path().join("plans/fused-exact.json");
     let plan = Plan::read(&file)?;
     assert!(matches!(plan.refused, Some(Refusal::Wrong(_))));
