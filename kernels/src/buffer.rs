@@ -50,7 +50,7 @@ impl Buffer {
         let huge = bytes >= HUGE;
         // A spare line at the end: vector code may read, never write, up to one line beyond.
         let size = bytes.checked_add(LINE).ok_or_else(no_memory)?;
-        // What is left beyond the last huge page becomes one too, unless that takes half as much memory again.
+        // The rest beyond the last huge page becomes one too, unless that takes half as much memory in addition.
         let whole = bytes.checked_next_multiple_of(HUGE).filter(|whole| huge && *whole >= size && whole - bytes <= bytes / 2);
         let size = whole.unwrap_or(size);
         let memory = Memory::from_size_align(size, if huge { HUGE } else { LINE }).map_err(|_| no_memory())?;
@@ -248,7 +248,7 @@ mod tests {
         Ok(())
     }
 
-    /// From one huge page on; what is left beyond the last is rounded up where that is little.
+    /// From one huge page on; the rest beyond the last is rounded up where that is little.
     #[test]
     fn large_buffers_are_made_of_huge_pages() -> Result<(), KernelError> {
         for (bytes, size) in [(HUGE - 1, HUGE - 1 + LINE), (HUGE, HUGE + LINE), (3 * HUGE / 2, 2 * HUGE), (4 * HUGE, 4 * HUGE + LINE)] {

@@ -26,7 +26,7 @@ pub struct CollapsedDims {
     pairs: Vec<Pair>,
 }
 
-/// The knob that names what is folded, `outer.inner`, separated by commas.
+/// The knob that names the collapsed dims, `outer.inner`, separated by commas.
 pub const FOLD: &str = "fold";
 
 impl CollapsedDims {
@@ -73,7 +73,7 @@ impl CollapsedDims {
 
     /// A layout of the kernel's own dims as one of the folded ones; `None` where two of a pair do not lie together.
     pub fn layout(&self, layout: &Layout) -> Option<Layout> {
-        // Padding would lie within what is folded.
+        // Padding would be within the collapsed dim.
         if layout.padding > 0 && !self.pairs.is_empty() {
             return None;
         }

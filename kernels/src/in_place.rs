@@ -21,7 +21,7 @@ use sdfg::config::KernelConfig;
 use sdfg::{Expr, Layout};
 use std::collections::BTreeSet;
 
-/// The knob that says what is written in place: `y:x,d:c` for `y` where `x` is and `d` where `c` is.
+/// The knob with the results that are written in place: `y:x,d:c` for `y` where `x` is and `d` where `c` is.
 pub const KNOB: &str = "over";
 
 /// An argument that may be written where another one is read.

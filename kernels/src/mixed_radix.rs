@@ -3,7 +3,7 @@
 use crate::kernel::TensorChoice;
 use sdfg::Layout;
 
-/// What is left of a number; the fastest digit is taken first.
+/// The rest of a number, after the digits taken so far; the fastest digit is taken first.
 pub struct MixedRadix(u64);
 
 impl MixedRadix {

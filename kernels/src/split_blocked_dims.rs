@@ -1,4 +1,4 @@
-//! Blocked layouts: a kernel that holds a dim in blocks is the kernel in which that dim is two, the blocks and what is in them.
+//! Blocked layouts: a kernel with a blocked dim is the kernel in which that dim is two dims, the blocks and the elements of a block.
 //!
 //! ```text
 //! y[i] = x[i]            x in i%4         y[i,i.in] = x[i,i.in]        i over N/4, i.in over 4
@@ -27,7 +27,7 @@ type Dims = Vec<(String, i64)>;
 /// Sizes of blocks by dim.
 type Blocks = BTreeMap<String, u32>;
 
-/// What is within the blocks of a dim or an index.
+/// The name of the inner part of a dim or an index: the elements of a block.
 fn within(name: &str) -> String {
     format!("{name}.in")
 }

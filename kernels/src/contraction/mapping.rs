@@ -186,7 +186,7 @@ impl GemmNest {
         }
     }
 
-    /// Of the call and its transpose the one whose output rows lie nearer; of two alike the smaller.
+    /// The call or its transpose: the one whose output rows are closer together; of equals the smaller.
     pub fn normal(self) -> GemmNest {
         let other = self.transposed();
         match self.m.strides[2].cmp(&self.n.strides[2]) {

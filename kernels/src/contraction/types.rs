@@ -1,4 +1,4 @@
-//! Element types of a contraction: what is multiplied, and what the sums are stored in.
+//! Element types of a contraction: of the factors, and of the output.
 
 use sdfg::Dtype;
 use std::fmt;
@@ -32,7 +32,7 @@ impl Types {
         [self.factor, self.factor, self.out].map(|d| d.bytes(1) as usize)
     }
 
-    /// Bytes of one element of what is summed in.
+    /// Bytes of one element of the accumulator.
     pub fn accumulator_width(self) -> usize {
         self.factor.accumulator().bytes(1) as usize
     }

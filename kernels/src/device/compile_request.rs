@@ -18,7 +18,7 @@ impl CompileRequest {
         CompileRequest { timed: spec.clone(), checked: None, config: config.clone() }
     }
 
-    /// What is compiled, in this order.
+    /// The kernels to compile, in this order.
     pub fn each(&self, device: &dyn Device) -> Vec<(KernelSpec, KernelConfig)> {
         let checked = self.checked.iter().map(|spec| (spec.clone(), device.scaled(&self.config, &self.timed, spec)));
         checked.chain([(self.timed.clone(), self.config.clone())]).collect()

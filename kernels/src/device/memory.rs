@@ -13,6 +13,10 @@ pub trait OwnMemory: std::fmt::Debug + Send + Sync {
     /// Bytes.
     fn len(&self) -> usize;
 
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Copies bytes to this machine, from a place on.
     ///
     /// # Errors

@@ -131,7 +131,7 @@ pub trait Device: Send + Sync {
     /// Milliseconds from the beginning of the work until none of it runs any more, by the wall clock unless the device has its own.
     ///
     /// # Errors
-    /// What the work returns; a device that failed meanwhile.
+    /// The error of the work; a device that failed.
     fn time(&self, work: Work) -> Result<f64, KernelError> {
         let start = Instant::now();
         work()?;

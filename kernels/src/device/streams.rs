@@ -9,7 +9,7 @@ pub trait Streams {
     /// How many there are.
     fn count(&self) -> usize;
 
-    /// What is put under way from now on goes to this stream, below [`Streams::count`].
+    /// Later launches go to this stream, below [`Streams::count`].
     fn enter(&self, stream: usize);
 
     /// Remembers everything on the current stream under a number that this recording has not used yet.

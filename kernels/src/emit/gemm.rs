@@ -73,7 +73,7 @@ impl GemmAxis {
     }
 }
 
-/// The axis that a matrix takes from a group, and what is left for loops around. `by` is the tensor whose neighbours should
+/// The axis that a matrix takes from a group, and the axes that remain for loops around. `by` is the tensor whose neighbours should
 /// be neighbours.
 fn take(mut axes: Vec<GemmAxis>, by: usize, wanted: Option<i64>, may_jump: MayJump) -> (Option<GemmAxis>, Vec<GemmAxis>) {
     axes.sort_by_key(|a| a.strides[by]);
@@ -154,7 +154,7 @@ impl<D: Dialect> Printer<'_, D> {
         Ok(Matrices { scale: factors.scale, a, b, out, rows, columns, steps, loops, again })
     }
 
-    /// C text of whether the result is added to what is there: partial results always, others from the second time on.
+    /// C text of whether the result accumulates: partial results always do, others from the second time on.
     pub fn adds(&mut self, out: &Element, again: &[GemmAxis]) -> Result<String, KernelError> {
         if matches!(self.tensor(&out.data)?.space, MemorySpace::Private { .. }) {
             return Ok("1".into());

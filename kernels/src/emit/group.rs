@@ -127,7 +127,7 @@ impl<D: Dialect> Printer<'_, D> {
         Ok(())
     }
 
-    /// Sets what is about to be reduced to the identity.
+    /// Sets the targets of reductions to the identity.
     fn initialise(&mut self, group: &LoopGroup, statement: &NestStatement, combine: Combine, depth: usize) -> Result<(), KernelError> {
         let tensor = self.tensor(&statement.write.data)?;
         if self.is_value(tensor) {
@@ -334,7 +334,7 @@ impl LoopGroup {
     }
 }
 
-/// Whether a loop has met NaN among the values of which it holds the greatest or the least: a flag beside it takes no time, while asking
+/// Whether a loop has met NaN among the values whose extremum it computes: a separate flag takes no time, while asking
 /// for NaN in every comparison of a chain takes three times as long.
 fn nan_seen(variable: &str) -> String {
     format!("nan_in_{variable}")

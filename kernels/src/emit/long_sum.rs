@@ -102,7 +102,7 @@ impl<D: Dialect> Printer<'_, D> {
         self.over_elements(group, r, inside, &when, vec![format!("{at} += {held};"), format!("{held} = 0;")], depth)
     }
 
-    /// Adds the totals to what is left, after the loops of a group.
+    /// Adds the totals to the remaining sums, after the loops of a group.
     pub fn end_total(&mut self, group: &LoopGroup, r: &Reduction, sum: &LongSum, depth: usize) -> Result<(), KernelError> {
         let (at, held) = (self.total_place(&r.statement.write, sum)?, self.place(&r.statement.write)?);
         self.over_elements(group, r, 0, &sum.long, vec![format!("{held} = (real)({at} + {held});")], depth)

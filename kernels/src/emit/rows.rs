@@ -44,7 +44,7 @@ impl<D: Dialect> Printer<'_, D> {
     pub fn mask_rows(&mut self, group: &LoopGroup, piecewise: bool, within: bool, depth: usize) {
         let Some(last) = group.loops.last() else { return };
         for (mask, element, step) in self.linear_masks(group, last) {
-            // Decided by the lanes of a block and never by sizes: what is checked at small sizes is the code that is timed.
+            // Decided by the lanes of a block and never by sizes, so that a check at small sizes runs the code that is timed.
             let long = self.is_block(&last.index) && self.nest.lanes > MASKED;
             let in_piece = piecewise && step == Expr::Int(1) && long;
             if in_piece != within || self.rows.iter().any(|r| r.mask == mask && r.element == element) {
@@ -134,7 +134,7 @@ impl<D: Dialect> Printer<'_, D> {
         Ok(!read_again && self.is_row(element, last)?)
     }
 
-    /// Whether the innermost loop runs in pieces: its results may be streamed, or rows are fetched meanwhile.
+    /// Whether the innermost loop runs in pieces: its results may be stored around the caches, or rows are prefetched between pieces.
     pub fn in_pieces(&mut self, group: &LoopGroup) -> Result<bool, KernelError> {
         let Some(last) = group.loops.last() else { return Ok(false) };
         for statement in group.statements.iter().filter(|s| s.combine.is_none()) {
@@ -145,7 +145,7 @@ impl<D: Dialect> Printer<'_, D> {
         Ok(!self.fetched(group, last)?.is_empty())
     }
 
-    /// Opens the loop over pieces, asks memory for what is read soon, and declares where the results of a piece go: to their
+    /// Opens the loop over pieces, prefetches rows that are read soon, and declares where the results of a piece go: to their
     /// place, or to a buffer that is streamed there.
     ///
     /// Sums need pieces that are no longer than their blocks, also where nothing is streamed.
@@ -206,7 +206,7 @@ impl<D: Dialect> Printer<'_, D> {
     /// element.
     ///
     /// A group alone reads on along its row. Of several groups the first reads a row from memory and the others find it in the
-    /// cache: the one that computes most fetches the row of the next point meanwhile.
+    /// cache: the one that computes most prefetches the row of the next point.
     fn fetched(&mut self, group: &LoopGroup, last: &Loop) -> Result<Vec<(String, usize, usize)>, KernelError> {
         let nest = self.nest;
         let next = nest.outer.last().filter(|l| l.tag == Tag::Core).map(|l| &l.index);
@@ -228,7 +228,7 @@ impl<D: Dialect> Printer<'_, D> {
                 continue;
             }
             let bytes = self.tensor(&element.data)?.dtype.bytes(1) as usize;
-            // What is the same at every point stays in the cache.
+            // Rows that are the same at every point stay in the cache.
             if alone && nest.outer.iter().any(|l| l.index != last.index && uses(&l.index)) {
                 found.push((&element.data, (self.row_start(element, last)?, AHEAD, bytes)));
             } else if let Some(index) = next.filter(|index| !alone && uses(index)) {
@@ -250,7 +250,7 @@ impl<D: Dialect> Printer<'_, D> {
     }
 }
 
-/// How much a group computes at each iteration: operations, of which functions count several.
+/// Operations of a group at each iteration; functions count as several.
 fn weight(group: &LoopGroup) -> usize {
     let mut total = 0;
     for statement in &group.statements {

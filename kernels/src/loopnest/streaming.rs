@@ -129,13 +129,14 @@ impl StreamedTile {
         let mut held: BTreeMap<&str, Held> = BTreeMap::from([(made.statements[0].write.data.as_str(), Held::Value(0))]);
         // Statements over rows and columns, and over rows, with the pass that they belong to.
         let [mut values, mut lines]: [Vec<(usize, &NestStatement)>; 2] = Default::default();
-        // Lines that are the largest of values, and of which; exponentials of these very values less theirs, with the pass of the values.
+        // `largest`: each line that is the largest of some values, and these values. `less`: each exponential of a value less that line, and
+        // the pass of the values.
         // Less the largest of others so far they could be infinite.
         let mut largest: BTreeMap<&str, &str> = BTreeMap::new();
         let mut less: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
         let mut relative: BTreeMap<&str, &str> = BTreeMap::new();
         let written: BTreeSet<&String> = groups.iter().flat_map(|g| &g.statements).map(|s| &s.write.data).collect();
-        // What is read from memory is given, not made here.
+        // An operand from memory is given, not computed here.
         let given = |e: &Element| !local(&e.data) && !written.contains(&e.data);
         for group in groups.iter().filter(|g| !std::ptr::eq(*g, made)) {
             if group.last {

@@ -32,7 +32,7 @@ pub struct MapSpace {
     lanes: &'static [u32],
 }
 
-/// A configuration as positions in what there is to choose from: what is asked of very many of them needs no names.
+/// A configuration as positions in the lists of choices: predicted for very many configurations, without names.
 pub(crate) struct Picks {
     /// Of each tensor.
     pub layouts: Vec<usize>,

@@ -85,7 +85,7 @@ impl Pool {
     }
 
     /// Keeps the workers awake for what this thread runs until the guard is dropped, the thread as the first of them and on its core:
-    /// for kernels that follow one another. Nothing else should need the cores meanwhile. Where another thread holds them, or they
+    /// for kernels that follow one another. Nothing else should need the cores in between. Where another thread holds them, or they
     /// are held already, nothing changes.
     pub fn hold(&self) -> Held<'_> {
         let mut held = self.holding();

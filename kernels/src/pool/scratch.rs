@@ -17,7 +17,7 @@ pub struct Working {
 }
 
 impl Working {
-    /// What is enough for both.
+    /// The larger of both, part by part.
     pub fn max(self, other: Working) -> Self {
         Working { own: self.own.max(other.own), shared: self.shared.max(other.shared) }
     }
@@ -38,7 +38,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Grows to what is wanted besides what was, for this number of workers.
+    /// Grows to hold a further demand besides the former ones, for this number of workers.
     ///
     /// # Errors
     /// No memory.

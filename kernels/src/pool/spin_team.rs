@@ -1,7 +1,7 @@
-//! A team of workers that spin: they stay awake from one kernel to the next: that takes them a microsecond, where going to sleep and being woken takes ten
-//! to forty.
+//! A team of spinning workers: they stay awake from one kernel to the next. Starting a kernel then takes a microsecond, where waking sleeping
+//! workers takes ten to forty.
 //!
-//! A machine may have something else to do. Who waits looks for a bounded time only, and sleeps as soon as somebody else wants its
+//! A machine may have something else to do. A waiting worker spins for a bounded time only, and sleeps as soon as another thread wants its
 //! core. No worker waits for a helper that has not begun: the leader does its part when it has done its own. A helper that the system keeps
 //! from running for some milliseconds costs what it would have done, and not those milliseconds.
 

@@ -1,4 +1,4 @@
-//! A static partition of a kernel's points among workers; a worker that has finished takes what is left of another one's share.
+//! A static partition of a kernel's points among workers; a worker that has finished takes the rest of another one's share.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, Ordering};

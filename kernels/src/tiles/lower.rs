@@ -94,7 +94,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         return Err(knob_error("vector", unknown, &all.into_iter().collect::<Vec<_>>().join(", ")));
     }
 
-    // Loops over tiles and over single points outside; what is walked within a tile joins the inner loops.
+    // Loops over tiles and over single points are outside; indices within a tile join the inner loops.
     let (mut shared, mut ordered, mut tiles, mut within) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut with: BTreeMap<String, Expr> = BTreeMap::new();
     for (range, size) in outer.iter().zip(&sizes) {

@@ -12,7 +12,7 @@ use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Dtype, Layout};
 use std::collections::BTreeSet;
 
-/// What tiles are like on a processor, what is expected to be best first.
+/// The tiles that a target tries, those expected to be best first, and their limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Tiles {
     /// Iterations of a tile along its shorter and its longer side: the longer side streams past the shorter one.
@@ -70,13 +70,13 @@ pub struct TileSpace {
     outer: Vec<Outer>,
     /// Index → dim of everything walked.
     dims: Vec<(String, String)>,
-    /// Positions in `tensors` of what is written, largest first.
+    /// Positions in `tensors` of the results, largest first.
     written: Vec<usize>,
     products: Vec<NestStatement>,
     reduces: &'static [&'static str],
     /// The outer indices that a product sums over: they are walked in order unless sums are private.
     summed: BTreeSet<String>,
-    /// Whether factors of bf16 are multiplied as pairs: what is expected to be faster first.
+    /// Whether factors of bf16 are multiplied as pairs: the choice expected to be faster first.
     pairs: &'static [bool],
     flop: f64,
     /// Elements that are local to one outer point.
@@ -112,7 +112,7 @@ impl TileSpace {
         let elements = |t: &loopnest::NestTensor| t.shape.iter().product::<i64>();
         let local = match tiles.banks {
             None => seen.values().filter(|t| t.space == loopnest::MemorySpace::Local).map(elements).sum(),
-            // Shared memory has room for what is stored, once for all that have it in turns.
+            // Shared memory holds stored containers, once for all that reuse the same memory.
             Some(banks) => {
                 let apart = |t: &loopnest::NestTensor| match t.shape.iter().filter(|n| **n > 1).collect::<Vec<_>>()[..] {
                     [row] => banks.row(*row),
@@ -192,7 +192,7 @@ impl TileSpace {
         config.layouts.get(data).cloned().unwrap_or_default()
     }
 
-    /// The indices along which tensors lie in memory, those of a layout first, then of what is written, then of what is read.
+    /// The indices along which tensors are contiguous: first those of a layout, then of results, then of operands.
     fn vectors(&self, config: &KernelConfig, first: &Layout) -> Vec<String> {
         let others = (0..self.tensors.len()).filter(|n| !self.written.contains(n));
         let layouts = self.written.iter().copied().chain(others).map(|n| self.layout(config, &self.tensors[n].data));
@@ -217,7 +217,7 @@ impl TileSpace {
                     let tiles = (count + room - 1) / room;
                     ((count + tiles - 1) / tiles + PANEL - 1) / PANEL * PANEL
                 }
-                // As many tiles as come nearest, of equal size: what is left over would be a tile of few rows.
+                // The number of tiles that comes nearest, of equal size: the remainder would be a tile of few rows.
                 room => divided(count, (2 * count + room) / (2 * room)),
             };
             let size = size.clamp(1, count);
@@ -385,7 +385,7 @@ impl TileSpace {
     }
 }
 
-/// How much longer a GPU takes for what is within tiles where lanes run along few iterations.
+/// Slowdown on a GPU of the statements within tiles where lanes run along few iterations.
 const ACROSS: f64 = 4.0;
 
 /// Iterations of an index in a tile, by the knob `tile`.

@@ -52,7 +52,7 @@ mod tests {
         for other in ["t_a[i_x] = t_b[i_y] + t_c[i_x];", "t_a[i_x] = t_b[i_x] + t_b[i_y];", "t_a[i_x] = t_b[i_x] - t_c[i_y];"] {
             assert_ne!(of(text, names), of(other, names), "{other}");
         }
-        // What is no name stays, whatever it looks like.
+        // Words that are no names stay, even where they look like one.
         assert_eq!(of("r_exp(x1) / 0x7fffu + t_d", "t_a"), "r_exp(x1) / 0x7fffu + t_d");
         assert_eq!(of("unfinished /* comment", "t_a"), "unfinished ");
     }

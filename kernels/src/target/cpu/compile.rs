@@ -75,7 +75,7 @@ pub struct Toolchain {
 
 pub(crate) type Kernel = unsafe extern "C" fn(*const *mut u8, *const i64, *const Host, *mut u8, i64, i64);
 pub(crate) type Prepare = unsafe extern "C" fn(*const *mut u8, *const i64, *const Host, i64, i64);
-/// A function of which only generated code knows the arguments.
+/// A function whose arguments only generated code knows.
 pub(crate) type Opaque = unsafe extern "C" fn();
 pub(crate) type Finish = unsafe extern "C" fn(*const *mut u8, *const i64, *const u8, i64, i64, i64, i64, i64);
 
@@ -177,7 +177,7 @@ impl Toolchain {
     fn together(&self, name: &str, texts: &[(String, String)]) -> Result<(), KernelError> {
         let missing = |(hash, _): &&(String, String)| !self.library(hash).exists();
         let _making: Vec<InFlightGuard> = texts.iter().filter(missing).map(|(hash, _)| self.claim(hash)).collect();
-        // Others may have made some of them meanwhile.
+        // Other threads may have compiled some of them while this one waited.
         let texts: Vec<&(String, String)> = texts.iter().filter(missing).collect();
         let [(first, _), rest @ ..] = &texts[..] else { return Ok(()) };
         let whole: String = texts.iter().map(|(hash, text)| renamed(hash, text)).collect();
@@ -223,7 +223,7 @@ impl Toolchain {
         Ok(library)
     }
 
-    /// Content hash of what is made of a text here.
+    /// Content hash of the library compiled from a text by this toolchain.
     fn hash(&self, text: &str) -> String {
         let mut hasher = blake3::Hasher::new();
         let flags: Vec<&str> = FLAGS.into_iter().chain(self.flags.iter().map(String::as_str)).collect();

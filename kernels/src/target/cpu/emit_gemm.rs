@@ -17,7 +17,7 @@ const KEPT: i64 = 1 << 20;
 const PORTION: i64 = 8;
 /// The same of rows.
 const LINES: i64 = 8;
-/// Elements of rows that are packed for all points at most: what is packed is read from memory again.
+/// Most elements of rows that are packed for all points: packed rows are read from memory a second time.
 const MOST_LINES: i64 = 1 << 24;
 
 /// C texts of a packed operand, of its columns, and of the first column to multiply by.
@@ -138,7 +138,7 @@ impl Printer<'_> {
         let lines = lines.unwrap_or_else(|| ("0".into(), "0".into(), "0".into()));
         let jumps = [a_block, a_jump, columns_block, b_jump, c_jump];
         let columns_room = if ready.0 == "0" { "columns" } else { "0" };
-        // What is packed for all points is near already; loops around move on before points do.
+        // Operands packed for all points need no prefetch; loops around advance before points do.
         let own = [lines.0 == "0", !ready.0.starts_with("prepared")].map(|own| own && loops.is_empty() && again.is_empty());
         let next = self.next([(&a, left.as_str(), own[0]), (&b, right.as_str(), own[1])], level);
         let scale = value(&scale, self);
@@ -172,7 +172,7 @@ impl Printer<'_> {
     /// Of two factors, as `memlet_gemm` takes it: which of them are bf16 in memory, and whether both count as bf16.
     fn types(&self, a: &Element, b: &Element) -> Result<i32, KernelError> {
         let (a, b) = (self.tensor(&a.data)?, self.tensor(&b.data)?);
-        // What is local is held in f32, whatever its type.
+        // Local containers are held in f32, whatever their type.
         let narrow = |t: &NestTensor| i32::from(t.dtype == Dtype::Bf16 && matches!(t.space, MemorySpace::Heap { .. }));
         let paired = self.nest.gemm.is_some_and(|p| p.pairs);
         let both = i32::from(paired && a.dtype == Dtype::Bf16 && b.dtype == Dtype::Bf16);
@@ -301,7 +301,7 @@ impl Printer<'_> {
         self.pointer(operand, &zero)
     }
 
-    /// Room for what is packed for all points: its number, its elements with what vectors may touch beyond them, and C text of where
+    /// Room for an operand packed for all points: its number, its elements with those that vectors may touch beyond them, and C text of where
     /// it starts.
     fn reserve(&mut self, elements: i64, bytes: usize) -> (usize, i64, String) {
         let number = self.prepared.len();

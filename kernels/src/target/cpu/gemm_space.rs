@@ -76,7 +76,7 @@ impl ConfigSpace for GemmSpace {
     fn predicted_cost(&self, n: u64) -> f64 {
         match self.place(n) {
             (0, n) => self.libraries.predicted_cost(n),
-            // What is badly walked costs packing, of which there is little beside the multiplications.
+            // Operands with bad strides cost packing, which is little compared with the multiplications.
             (_, n) => self.libraries.best() * (0.9 + 0.1 * self.generated.predicted_cost(n) / self.least),
         }
     }

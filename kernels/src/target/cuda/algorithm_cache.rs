@@ -97,9 +97,9 @@ impl AlgorithmCache {
         let (listing, number) = Listing::of(number);
         let with = |number: usize| KernelConfig { knobs: config.knobs.clone().with("algorithm", number), ..config.clone() };
         let offered = |spec: &KernelSpec| self.matmul(&Fused::of(spec).ok()?, &with(0)).ok().map(|(_, _, offered)| offered.len());
-        // What is not there when it is timed need not be checked in the place of another.
+        // An algorithm that does not exist at the timed sizes is not replaced by another one in the check.
         let absent = || offered(from).is_some_and(|offered| listing == Listing::Heuristic && number >= offered);
-        // What is wrong with the configuration is said when it is compiled.
+        // An error in the configuration is reported when it is compiled.
         match offered(to) {
             Some(offered) if !absent() => with(number % offered.max(1)),
             _ => config.clone(),

@@ -26,13 +26,13 @@ pub struct Context {
     device: sys::CUdevice,
     context: sys::CUcontext,
     pub(crate) streams: Vec<sys::CUstream>,
-    /// Which stream takes what is put under way.
+    /// The stream that takes launches.
     pub(crate) at: AtomicUsize,
     /// Whether work is recorded, not run.
     pub(crate) recording: AtomicBool,
     /// What the current recording remembers, by number.
     pub(crate) marks: Mutex<BTreeMap<usize, Event>>,
-    /// Where kernels find what is drawn for a run, and what lies there.
+    /// The device memory with a run's random state, and its contents.
     draw: sys::CUdeviceptr,
     drawn: Mutex<Option<Run>>,
     /// Written to empty the second-level cache; made when it is needed.
@@ -96,12 +96,12 @@ impl Context {
         unsafe { ctx::set_current(self.context) }.map_err(failed("cuCtxSetCurrent"))
     }
 
-    /// The number of the stream that takes what is put under way: the first one, unless a recording says otherwise.
+    /// The number of the stream that takes launches: the first one, unless a recording says otherwise.
     pub fn at(&self) -> usize {
         self.at.load(Ordering::Relaxed)
     }
 
-    /// The stream that takes what is put under way.
+    /// The stream that takes launches.
     pub fn stream(&self) -> sys::CUstream {
         self.streams[self.at()]
     }
@@ -132,7 +132,7 @@ impl Context {
         self.draw
     }
 
-    /// Decides about the masks of everything that runs after this; what is recorded finds there what is drawn when it runs.
+    /// Sets the random state for the masks of all later launches; a recording reads the state when it runs.
     ///
     /// # Errors
     /// A device that failed.
@@ -155,7 +155,7 @@ impl Context {
         2 * self.gpu.cache
     }
 
-    /// Throws everything out of the second-level cache before what is put on the stream later: writes twice as much as it holds.
+    /// Evicts everything from the second-level cache, before later launches on the stream, by writing twice as much as it holds.
     ///
     /// # Errors
     /// Not enough memory; a device that failed.

@@ -121,7 +121,7 @@ pub struct GemmCeiling {
     pub algorithms: usize,
 }
 
-/// Runs of each algorithm, of which the fastest counts.
+/// Runs of each algorithm; the fastest counts.
 const ROUNDS: usize = 5;
 /// Launches of an algorithm that are timed as one.
 const LAUNCHES: usize = 8;

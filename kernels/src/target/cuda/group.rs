@@ -9,13 +9,13 @@ use crate::tiles::{TileSpace, expanded};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Layout, Unit};
 
-/// Iterations of a tile on either side, alike in all members; what is expected to be best first.
+/// Iterations of a tile on either side, the same in all members; the pair expected to be best first.
 const SIDES: [[i64; 2]; 6] = [[128, 128], [64, 128], [128, 64], [64, 64], [32, 64], [64, 32]];
 /// Steps of the depth that are staged at once.
 const DEPTHS: [i64; 3] = [32, 64, 16];
 /// Threads of a block.
 const THREADS: [i64; 2] = [256, 128];
-/// Parts of the stage.
+/// Parts of the shared-memory ring.
 const STAGES: i64 = 3;
 
 /// A contraction of a group, as the scope that it means.

@@ -54,7 +54,7 @@ impl Nvrtc {
         Ok(Nvrtc { version: (major, minor), capabilities, folder })
     }
 
-    /// Names what is made of a text.
+    /// The cache key of the code compiled from a text.
     pub fn key(&self, source: &str, capability: u32) -> String {
         blake3::hash(format!("{:?} {capability} {OPTIONS:?} {source}", self.version).as_bytes()).to_hex().to_string()
     }

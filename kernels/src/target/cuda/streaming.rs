@@ -85,7 +85,7 @@ fn found(spec: &KernelSpec, chip: Chip) -> Result<(CollapsedDims, Sides, LoopNes
 struct Sides {
     row: String,
     column: Option<(String, i64)>,
-    /// What is taken as one.
+    /// The dims that are collapsed into one.
     fold: Option<String>,
 }
 
@@ -119,7 +119,7 @@ fn weights(spec: &KernelSpec, nest: &LoopNest, plan: &StreamedTile, data: &str) 
             for (subscript, (_, weight)) in element.subscripts.iter().zip(&mut found) {
                 let along = |index: &str| subscript.symbols().contains(index);
                 let free = group.loops.iter().any(|l| l.index != row && l.index != column && along(&l.index));
-                // Squares of tensor cores are loaded whole where what is near is a step of a first product, or a column of a last one.
+                // Whole 8x8 matrices are loaded where steps of a first product, or columns of a last one, are neighbours in memory.
                 let own = match (group.is_gemm && read, first) {
                     (true, true) if free => 1.0,
                     (true, true) if along(column) => 3.0,

@@ -19,7 +19,7 @@ const THREADS: [i64; 2] = [256, 128];
 /// Neighbours that a thread takes of what surrounds products, and of what draws a mask: eight of them are drawn together.
 const WIDTHS: [i64; 3] = [4, 2, 8];
 const DRAWING: [i64; 3] = [8, 4, 2];
-/// Most parts of the stage: while one is multiplied, all others are on their way.
+/// Most parts of the shared-memory ring: while one is multiplied, all others are being copied.
 const STAGES: [i64; 3] = [3, 4, 2];
 
 /// Tiles for the shared memory of a block, and the registers of its threads.

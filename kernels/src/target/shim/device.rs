@@ -64,7 +64,7 @@ struct Scope {
     kernel: ShimKernel,
     arguments: Vec<Argument>,
     bytes: Vec<usize>,
-    /// Containers of which it writes a part.
+    /// Containers that it writes only a part of.
     parts: Vec<String>,
 }
 

@@ -187,7 +187,7 @@ fn made(folder: &Path, make: impl FnOnce(&Path) -> Result<(), KernelError>) -> R
         Err(source) if !folder.exists() => Err(cache(folder)(source)),
         renamed => Ok(renamed.is_ok()),
     });
-    // What is left is of no use to anyone.
+    // The remaining files are no longer used.
     let _ = std::fs::remove_dir_all(&aside);
     made
 }

@@ -20,7 +20,7 @@ enum Entry {
     Wait(usize),
 }
 
-/// What is on each stream so far.
+/// The launches on each stream so far.
 #[derive(Default)]
 struct Tape {
     streams: [Vec<Entry>; STREAMS],

@@ -14,7 +14,7 @@ const SIMULATOR: &str = include_str!("simulator.cpp");
 /// The header's name in its folder.
 pub const HEADER: &str = "shim.h";
 
-/// All that decides about what is made here.
+/// Everything that the compiled simulator depends on.
 pub fn text() -> String {
     format!("{FLAGS:?} {OPTIMISED} {TEXT} {SIMULATOR}")
 }

@@ -21,7 +21,7 @@ impl Block {
     /// `NAME[h](depth, a, a_row, a_step, b, b_step, scale, c, row, how, ahead)` computes h rows. A panel holds h values of `a` for each
     /// step of the depth; rows that are read where they lie are `a_row` apart and their steps `a_step`. `b` holds one row of columns
     /// for each step, `b_step` apart, which is the width of a panel but for `MicroKernelKind::Open`.
-    /// Meanwhile the lines that `ahead` walks over are brought near (`walk.c`).
+    /// In between, the lines that `ahead` walks over are prefetched (`walk.c`).
     pub fn code(self, kind: MicroKernelKind) -> String {
         let name = kind.name();
         let mut text = String::new();

@@ -92,7 +92,7 @@ mod tests {
     /// Depths of less than a slice, of several, and of chunks; lines that are neighbours, or whose steps are; whole panels and not.
     #[test]
     fn what_is_streamed_is_packed_the_same() {
-        // Packing is what is looked at: products for many rows would be compiled for nothing.
+        // The test is of packing: micro-kernels for many rows would be compiled for nothing.
         let (block, dir) = (Block { height: 6, ..Block::native() }, tempfile::tempdir().expect("a folder"));
         let toolchain = Toolchain { cache: dir.path().into(), ..Toolchain::system().expect("a compiler") };
         let text = GemmPlan { block, depth: 384, narrow: true, pairs: true, across: false }.code(false);

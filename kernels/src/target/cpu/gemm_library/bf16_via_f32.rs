@@ -40,7 +40,7 @@ type Matrix<T> = (*const T, isize, isize);
 /// An address that several threads may use.
 #[derive(Clone, Copy)]
 struct Shared<T>(T);
-// SAFETY: what is written through it is disjoint between threads, as its users see to.
+// SAFETY: threads write disjoint elements through it, as its users see to.
 unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Shared<T> {}
@@ -55,7 +55,7 @@ impl<T: Copy> Shared<T> {
 pub trait GemmOutput: Copy + Send + Sync + 'static {
     /// Whether an f32 library may write it.
     const SUMS: bool;
-    /// Stores the sum, added to what is there if `accumulate`.
+    /// Stores the sum, added to the stored value if `accumulate`.
     fn store(&mut self, sum: f32, accumulate: bool);
     /// Stores a row of sums.
     fn store_row(to: &mut [Self], sums: &[f32]);

@@ -132,7 +132,7 @@ impl ConfigSpace for ContractionSpace {
         format!("{} {library} {threads} {}{at}", self.problem().types, call.normal())
     }
 
-    /// Predicted seconds, as the bytes that one core would copy meanwhile.
+    /// Predicted seconds, as the bytes that one core copies in that time.
     fn predicted_cost(&self, n: u64) -> f64 {
         let seconds = self.choice(n).and_then(|choice| self.seconds(&choice));
         seconds.map_or(f64::INFINITY, |seconds| seconds * estimate::CORE_BYTES)

@@ -81,7 +81,7 @@ pub struct Matrix {
     pub stride: usize,
 }
 
-/// One launch: where the matrices begin, in elements, and whether the result is added to what is there.
+/// One launch: where the matrices begin, in elements, and whether the result accumulates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GemmLaunch {
     /// Of `a`, `b`, `out`; with [`Batching::Pointers`] one for each product of the batch.

@@ -67,7 +67,7 @@ impl CublasLt {
         Ok(CublasLt { context: context.clone(), handle, workspaces })
     }
 
-    /// That of the stream which takes what is put under way.
+    /// That of the stream which takes launches.
     fn workspace(&self) -> &GpuMemory {
         &self.workspaces[self.context.at()]
     }

@@ -96,7 +96,7 @@ fn product() -> Scalar {
     Scalar::input("@")
 }
 
-/// A store of the scope: where, and what in terms of the product and of what is read.
+/// A store of the scope: its place, and its value in terms of the product and of the operands.
 struct Stored {
     data: String,
     indices: Vec<String>,
@@ -292,7 +292,7 @@ fn peeled(code: &Scalar, loads: &BTreeMap<String, Vec<String>>) -> (Option<(Epil
     }
 }
 
-/// The scale of the product, and what is added to it.
+/// The scale of the product, and the term added to it.
 fn summed(code: &Scalar) -> Option<(Scalar, Option<String>)> {
     let scaled = |code: &Scalar| match code {
         Scalar::Binary(Binary::Mul, x, scale) if **x == product() && scale.inputs().is_empty() => Some((**scale).clone()),

@@ -45,7 +45,7 @@ fn gelu(x: f64) -> (f64, f64) {
     (0.5 * x * (1.0 + tanh), 0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * inner)
 }
 
-/// Computes what a description says, sums in f64: reads elements of the operands, and of the output where it adds to what is there.
+/// Carries out a description with sums in f64: reads elements of the operands, and of the output where it accumulates.
 ///
 /// # Panics
 /// Descriptors that contradict themselves.
@@ -189,7 +189,7 @@ impl Executable for Reference {
         };
         let mut write = |operand: OperandView, at: usize, value: f64| {
             let (base, dtype) = place(operand, at);
-            // SAFETY: as above; nothing else writes meanwhile.
+            // SAFETY: as above; no other thread writes during the run.
             unsafe { store(base, dtype, at, value) };
         };
         carry_out(&self.description, &read, &mut write);

@@ -169,7 +169,7 @@ impl ConfigSpace for CublasLtSpace {
         Self::ALGORITHMS
     }
 
-    /// Predicted seconds, as the bytes that the memory would move meanwhile; infinite where the library has no words or no such
+    /// Predicted seconds, as the bytes that the memory moves in that time; infinite where the library has no description or no such
     /// algorithm.
     fn predicted_cost(&self, n: u64) -> f64 {
         let algorithm = (n % Self::ALGORITHMS) as usize;

@@ -53,7 +53,7 @@ impl Printer<'_> {
             }
             open.extend(touches);
             self.cuda_group(group, &mut declared, depth)?;
-            // What is the same for a whole point, and no group writes, is read once for all of them.
+            // Elements that are the same for a whole point, and that no group writes, are loaded once for all groups.
             let written = |root: &String| nest.groups.iter().flat_map(|g| &g.statements).any(|s| self.spec.root(&s.write.data) == root);
             let given =
                 |e: &Element| matches!(self.tensor(&e.data).map(|t| &t.space), Ok(MemorySpace::Heap { root, .. }) if !written(root));
@@ -196,7 +196,7 @@ impl Printer<'_> {
             }
         }
         let ready: Vec<&Reduction> = reductions.iter().filter(|r| r.level == level && r.variable.is_some()).collect();
-        // Those that are combined alike meet at once.
+        // Reductions with the same combine are done in one exchange.
         for alike in ready.chunk_by(|a, b| functor(a.combine) == functor(b.combine)) {
             let of = |r: &&Reduction| Some(r.total.as_ref().map_or(r.variable.clone()?, |total| format!("(real){total}")));
             let variables: Vec<String> = alike.iter().filter_map(of).collect();
@@ -239,7 +239,7 @@ impl Printer<'_> {
         let map = if along.map.is_empty() { String::new() } else { format!(" /* {} */", along.map.replace("*/", "")) };
         self.line(depth, format!("for (int slot = 0; slot < {slots}; ++slot) {{{map}"));
         self.line(depth + 1, format!("const index_t first_lane = {first}((index_t)slot * TEAM + member) * W;"));
-        // Where strips come out even, nothing need be asked of any lane.
+        // Where all strips are whole, no lane checks a bound.
         let ragged = self.nest.tiles.iter().any(|t| t.index == along.index && t.is_ragged());
         let whole = !ragged && along.count % lanes == 0;
         let live = if whole { "W".to_string() } else { format!("live_of({count} - first_lane)") };
@@ -283,7 +283,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// What is done to one strip: reads, masks, statements, stores.
+    /// Prints one strip: loads, masks, statements, stores.
     pub fn strip(
         &mut self,
         group: &LoopGroup,
@@ -339,7 +339,7 @@ impl Printer<'_> {
                     self.dialect.in_turn.push(held.clone());
                     format!("keep_turn({name}, keep{mask}, {first}, {step}, {held}, {held}_at);")
                 }
-                // As many elements as fit into an index: what is unsigned takes no sign along.
+                // Element numbers fit an index: an unsigned one needs no sign extension.
                 _ if step == "1" && !self.dialect.schedule.as_ref().is_some_and(|s| s.wide) => {
                     format!("keep_line<{even}>({name}, keep{mask}, (uint32_t)({first}));")
                 }
@@ -394,7 +394,7 @@ impl Printer<'_> {
         let turns = self.dialect.schedule.as_ref().is_some_and(|s| s.turns);
         for StreamRow { element, room, to, out: step, even, .. } in std::mem::take(&mut self.streamed) {
             let name = self.identifier(&element.data);
-            // What is on chip is a row's own, and is read again by it.
+            // A container on chip belongs to one row, which alone reads it.
             let heap = matches!(self.tensor(&element.data)?.space, MemorySpace::Heap { .. });
             let live = if turns && heap { "active ? live : 0" } else { "live" };
             if step.is_empty() {

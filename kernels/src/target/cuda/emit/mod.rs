@@ -61,7 +61,7 @@ impl Chip {
     }
 }
 
-/// A CUDA file and what is needed to launch it.
+/// A CUDA file and its launch parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CudaSource {
     pub text: String,
@@ -70,7 +70,7 @@ pub struct CudaSource {
     /// Blocks and threads of `memlet_kernel`.
     pub grid: i64,
     pub threads: i64,
-    /// Parts of scratch memory: each team has one, or each section of what is summed.
+    /// Parts of scratch memory: one for each team, or for each section of a split reduction.
     pub teams: i64,
     /// Values (`real`) of one part.
     pub scratch: i64,
@@ -113,7 +113,7 @@ impl CudaSource {
     }
 }
 
-/// Words of what is drawn for a run.
+/// Words of a run's random state.
 pub const DRAWN: usize = 3;
 
 /// What all kernels of a run find in memory: what decides about their masks.
@@ -139,7 +139,7 @@ pub fn emit_group(name: &str, nests: &[Lowered], chip: Chip) -> Result<CudaSourc
     };
     let all = |stages| nests.iter().map(|member| Ok((part(member, stages)?, member.3.clone()))).collect::<Result<Vec<_>, KernelError>>();
     let mut parts = all(None)?;
-    // They share one text, and with it the number of parts of the stage.
+    // They share one text, and with it the number of parts of the ring.
     if let Some(least) = parts.iter().map(|(part, _)| part.stages).min()
         && parts.iter().any(|(part, _)| part.stages > least)
     {
@@ -210,7 +210,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
     let head = kernel_head(&mut printer, &schedule, &parts, sections.as_ref())?;
     let mut text = opening(&printer, &schedule);
     text += &arguments(&printer);
-    // Blocks of which each has a part of memory are to be there at the same time.
+    // Blocks that own a part of scratch memory are to be resident at the same time.
     let resident = (wanted / chip.processors).min(LEAN / schedule.threads);
     text += &match resident * schedule.threads {
         // Where there is room for all, the compiler knows best.

@@ -33,7 +33,7 @@ impl Printer<'_> {
     pub fn is_even(&self, element: &Element, along: &Loop) -> Result<bool, KernelError> {
         let tensor = self.tensor(&element.data)?;
         let Some(width) = self.dialect.schedule.as_ref().map(|s| s.width) else { return Ok(false) };
-        // What is held on chip has the type that is computed in; a team's part of memory begins anywhere.
+        // Values on chip have the type of the arithmetic; a team's part of memory has no alignment.
         let real = if self.double { 8 } else { 4 };
         let bytes = match (&tensor.space, self.held_in(&element.data)) {
             (MemorySpace::Heap { .. }, _) => tensor.dtype.bytes(1) as i64,
@@ -131,7 +131,7 @@ impl Printer<'_> {
         Ok(self.dialect.schedule.as_ref().map_or(vec![], |s| s.dims(self.nest, data, tensor)))
     }
 
-    /// A store in CUDA. What all threads of a team compute alike, its first thread stores.
+    /// A store in CUDA. A value that all threads of a team compute is stored by the team's first thread.
     pub fn store_cuda(&self, element: &Element, tensor: &NestTensor, place: &str, text: &str) -> Result<String, KernelError> {
         if !self.in_memory(&element.data)? || self.streamed.iter().any(|r| r.element == *element) {
             return Ok(format!("{place} = {text};"));

@@ -12,7 +12,7 @@ use sdfg::{Dtype, Expr, Scalar};
 pub const WARP: i64 = 32;
 /// Values that one thread may hold of one container: more of them spill.
 const REGISTERS: i64 = 64;
-/// Values of a container of which every thread of a team may hold its own copy.
+/// Most values of a container that every thread of a team holds a copy of.
 const COPIES: i64 = 16;
 /// Shared memory that every block may have without asking for more, in bytes.
 const SHARED: i64 = 48 << 10;

@@ -10,7 +10,7 @@ use crate::target::cuda::emit::register::cuda_type;
 use crate::target::cuda::emit::schedule::ThreadSchedule;
 use sdfg::Expr;
 
-/// Whether anything of a nest is transposed: what is asked for, where rows are several, where nothing is summed over points and no
+/// Whether results of a nest are transposed: the knob asks for it, rows are several, nothing is summed over points and no
 /// row reads what another one writes.
 pub fn turns(printer: &Printer, schedule: &ThreadSchedule) -> bool {
     let nest = printer.nest;

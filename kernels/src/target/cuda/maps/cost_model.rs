@@ -275,7 +275,7 @@ impl CudaSpace {
         let summed = if picked.summed && values <= MOST { rows.summed } else { 0.0 };
         // Where vectors run along points, a thread has whole rows of them.
         let rows = if picked.blocked { rows.inner * width * rows.local } else { values * (handed + summed) };
-        // What is read ahead of the next point, of two containers of two bytes; otherwise what is read of some strips beside sums.
+        // Prefetched rows of two containers with elements of two bytes; else loads of some strips in addition to the sums.
         let read = match (picked.ahead, summed > 0.0) {
             (true, _) => values,
             (false, true) => values / 2.0,

@@ -2,7 +2,7 @@
 //! uses it, down to the driver's calls, and what it is asked is carried out on cores.
 //!
 //! The shim ([`crate::target::shim::ShimDevice`]) runs kernels and products; this runs the code that puts them on a GPU: contexts, memory, streams,
-//! captured graphs, events, code that is made meanwhile, algorithms, and errors of the driver.
+//! captured graphs, events, compilation in the background, algorithms, and errors of the driver.
 
 use crate::error::KernelError;
 use crate::target::shim::{made, simulator};

@@ -1,4 +1,4 @@
-//! The CUDA of one product: the matrices that a block multiplies, and the stage that factors pass through.
+//! The CUDA of one matrix product: the matrices that a block multiplies, and the shared-memory ring that factors pass through.
 
 use crate::emit::gemm::{GemmAxis, Matrices};
 use crate::emit::scalar::value;
@@ -19,7 +19,7 @@ const SUMS: i64 = 64;
 
 /// How a group of products is multiplied.
 struct Panels {
-    /// Element type of the stage.
+    /// Element type of the ring.
     staged: &'static str,
     /// Bytes of it.
     bytes: i64,
@@ -32,9 +32,9 @@ struct Panels {
 /// Where a factor is multiplied from; the names are those of the prelude.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Route {
-    /// The stage, to which copies from global memory come without a thread.
+    /// The ring, by asynchronous copies from global memory.
     Elsewhere,
-    /// The stage, to which threads copy it from shared memory.
+    /// The ring, to which threads copy it from shared memory.
     Staged,
     /// The shared memory in which it is.
     Here,
@@ -71,8 +71,8 @@ impl Printer<'_> {
             Dtype::F16 if narrow => ("f16_t", 2),
             _ => ("real", if self.double { 8 } else { 4 }),
         };
-        // Values of 16 bits are rounded as they are read; of others, whose threads read the same ones again and again, the stage has
-        // lines in different banks.
+        // Values of 16 bits are rounded as they are read. Others are read by many threads again and again: lines of the ring are in different
+        // banks.
         let mut from = [Route::Elsewhere; 2];
         for (from, element) in from.iter_mut().zip([&matrices.a, &matrices.b]) {
             if !self.is_global(element)? {
@@ -132,7 +132,7 @@ impl Printer<'_> {
         Ok((format!("{} + ({position})", self.identifier(&element.data)), kind))
     }
 
-    /// Whether an element lies in global memory: as long as nothing has a place, what is local is on chip.
+    /// Whether an element is in global memory: before placements are known, local containers count as on chip.
     fn is_global(&self, element: &Element) -> Result<bool, KernelError> {
         let heap = matches!(self.tensor(&element.data)?.space, MemorySpace::Heap { .. });
         Ok(heap || self.held_in(&element.data) == Some(Placement::Scratch))
@@ -156,7 +156,7 @@ impl Printer<'_> {
         let count = |axis: &Option<GemmAxis>| axis.as_ref().map_or_else(|| "1".to_string(), |x| x.count.clone());
         let (m, n, k) = (count(&rows), count(&columns), count(&steps));
         let of = |axis: &Option<GemmAxis>, t: usize| axis.as_ref().and_then(|x| x.strides[t]).unwrap_or(0);
-        // What is near decides about the code, how far the rest is does not.
+        // Which index has unit stride is a template argument; the other strides are run-time values.
         let near = |side: &Option<GemmAxis>, t: usize| match (of(&steps, t), of(side, t)) {
             (1, _) => "STEPS",
             (_, 1) => "SIDE",

@@ -28,7 +28,7 @@ impl Printer<'_> {
         let last = group.loops.last().map(|l| l.index.clone()).unwrap_or_default();
         let across = |kind: &BTreeSet<String>| kind.contains(&last) && *kind != all;
         let stores = group.statements.iter().any(|s| s.combine.is_none() && self.tensor(&s.write.data).is_ok_and(|t| t.stored));
-        // Rows of which something is stored are walked last, since that may be written over what others read.
+        // Passes that store rows come last, since a store may overwrite an operand that the others read.
         kinds.sort_by_key(|kind| !across(kind));
         if kinds.is_empty() || (stores && kinds.last().is_some_and(&across)) {
             kinds.push(all.clone());
@@ -74,7 +74,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// Opens a loop over the iterations of some loops together, of which each warp takes its own; of none the first warp takes one.
+    /// Opens one loop over the iterations of some loops together, shared by the warps; without any loops the first warp does it once.
     fn open_units(&mut self, loops: &[Loop], depth: usize) {
         if loops.is_empty() {
             self.line(depth, "if (row == 0) {");

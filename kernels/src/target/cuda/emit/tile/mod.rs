@@ -1,5 +1,5 @@
 //! A nest over tiles as CUDA C: a block works on one point of the shared outer loops at a time, all of its threads on one group after
-//! another. What is local to a tile is in the block's shared memory as far as it fits, the rest in global memory.
+//! another. Containers that are local to a tile are in the block's shared memory as far as they fit, the rest in global memory.
 
 mod async_copy;
 mod gemm;
@@ -24,10 +24,10 @@ use streaming::StreamedBlock;
 
 /// Alignment of pieces of shared memory, in bytes.
 const LINE: i64 = 16;
-/// Parts of the stage: all but one are on their way while that one is multiplied.
+/// Parts of the shared-memory ring: all but one are being copied while that one is multiplied.
 const STAGES: RangeInclusive<i64> = 2..=4;
 
-/// Where what is local to a tile is held.
+/// Where the local containers of a tile are held.
 #[derive(Default)]
 struct Rooms {
     places: IndexMap<String, Placement>,
@@ -44,7 +44,7 @@ struct Rooms {
 }
 
 impl Rooms {
-    /// Shared memory from `at` on has what fits, what is small first: it is read most often for its size.
+    /// Places containers in shared memory from `at` on as long as they fit, the smallest first: they are read most often for their size.
     fn of(printer: &Printer, mut at: i64, chip: Chip) -> Result<Self, KernelError> {
         let (nest, real) = (printer.nest, if printer.double { 8 } else { 4 });
         let mut found = Rooms::default();
@@ -55,7 +55,7 @@ impl Rooms {
             let room = rooms.entry(nest.reuses.get(*data).unwrap_or(data)).or_insert(0);
             *room = (*room).max((printer.extent(data)? + 3) / 4 * 4);
         }
-        // What has no room any more where the stage is larger had the least before.
+        // A container that a larger ring displaces is one of the largest.
         locals.sort_by_key(|(data, _)| rooms.get(nest.reuses.get(*data).unwrap_or(data)).copied());
         for (data, tensor) in locals {
             let (name, elements) = (printer.identifier(data), rooms.get(data).copied().unwrap_or(0));
@@ -94,7 +94,7 @@ pub struct KernelPart {
     finish: String,
     /// What its text begins with.
     opening: String,
-    /// Parts of the stage.
+    /// Parts of the shared-memory ring.
     pub stages: i64,
     pub source: CudaSource,
 }
@@ -191,7 +191,7 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<KernelPar
     }
     schedule.places = IndexMap::new();
     printer.dialect.schedule = Some(schedule.clone());
-    // A factor without a place in shared memory passes through the stage, which then leaves less of it.
+    // A factor without a place in shared memory passes through the ring, which then leaves less of it.
     let (stages, rooms, stage) = loop {
         let (least, stage) = printer.stage(&schedule, *STAGES.start())?;
         if least > chip.shared {
@@ -203,7 +203,7 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<KernelPar
             });
         }
         let mut found = (*STAGES.start(), Rooms::of(&printer, least, chip)?, stage);
-        // As many parts as are wanted and take no place from what is local.
+        // As many parts as are wanted and displace no local container.
         for parts in (STAGES.start() + 1..=most).rev() {
             let (at, stage) = printer.stage(&schedule, parts)?;
             let rooms = Rooms::of(&printer, at, chip)?;
@@ -317,7 +317,7 @@ fn launched(printer: &Printer, schedule: &ThreadSchedule, grid: i64, shared: i64
     }
 }
 
-/// A block's points, one after the other, and what is done at each.
+/// The loop over a block's points, around the text of one point.
 fn walked(loops: &[(Tag, String, String)], body: &str) -> String {
     let mut text = "    for (index_t point = block; point < points; point += teams) {\n        index_t rest = point;\n".to_string();
     for (_, at, steps) in loops.iter().filter(|(tag, ..)| *tag != Tag::Sequential).rev() {

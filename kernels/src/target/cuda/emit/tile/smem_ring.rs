@@ -1,4 +1,4 @@
-//! The ring buffer in shared memory ("the stage") through which factors of streamed tiles come, and the chunks that they come in.
+//! The ring buffer in shared memory (the array `stage` of the text) through which factors of streamed tiles are copied, chunk by chunk.
 
 use crate::emit::gemm::{GemmAxis, Matrices};
 use crate::emit::scalar::value;
@@ -15,7 +15,7 @@ pub const STRIP: i64 = 32;
 /// Most steps of a product that makes values, and most columns of one that has them: the registers of a thread hold as many.
 pub const MOST: i64 = 128;
 
-/// A factor that comes through the stage, a chunk at a time.
+/// A factor that is copied through the ring, a chunk at a time.
 pub struct Staged {
     /// C text of a pointer to its first element, and the type of that.
     pub from: String,
@@ -28,7 +28,7 @@ pub struct Staged {
     /// Lines of a chunk, chunks of DEPTH steps.
     pub lines: i64,
     pub chunks: i64,
-    /// Bytes of the stage where its chunks begin.
+    /// Where its chunks begin in the ring, in bytes.
     pub at: i64,
     /// Whether its lines are dealt, see `streaming.cu`.
     pub dealt: bool,

@@ -18,7 +18,7 @@ pub const WIDTH: i64 = 8;
 /// Rows of a warp.
 const ROWS: i64 = 16;
 
-/// What is copied through the shared-memory ring.
+/// The operands that are copied through the shared-memory ring.
 struct Parts {
     firsts: Vec<First>,
     lasts: Vec<Last>,
@@ -186,7 +186,7 @@ impl Printer<'_> {
             let data = &statement.write.data;
             if self.held_in(data) == Some(Placement::Line) && lines.insert(data.clone()) {
                 let identity = statement.combine.map_or(0.0, |c| c.identity().first().copied().unwrap_or(0.0));
-                // Less than any number, and yet one: what is infinitely small less it is no NaN, and its exponential is zero.
+                // The smallest finite number: minus infinity less it is no NaN, and its exponential is zero.
                 let identity = if followed.contains(data) { f64::from(f32::MIN) } else { identity };
                 let (name, identity) = (self.identifier(data), constant(identity, double));
                 self.line(d, format!("real {name}[2] = {{{identity}, {identity}}};"));
