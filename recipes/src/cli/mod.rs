@@ -98,7 +98,7 @@ impl RecipeArgs {
     }
 
     pub fn load(&self) -> Result<Recipe, PipelineError> {
-        let recipe = load(&self.recipe, &self.overrides())?;
+        let recipe = load(&self.recipe, self.overrides())?;
         for unread in &recipe.unread {
             out::errln!("{unread}");
         }
@@ -107,7 +107,7 @@ impl RecipeArgs {
 
     /// Loads the recipe once more, without messages.
     fn reload(&self) -> Result<Recipe, PipelineError> {
-        Ok(load(&self.recipe, &self.overrides())?)
+        Ok(load(&self.recipe, self.overrides())?)
     }
 }
 

@@ -15,7 +15,7 @@ const MLP: &str = include_str!("../../mlp.yaml");
 const ENCODER: &str = include_str!("../../bert-base-encoder.yaml");
 
 fn stored_as(text: &str, dtype: Dtype) -> Recipe {
-    load_str("test.yaml", text, &Overrides { dtype: Some(dtype), ..Overrides::default() }).unwrap()
+    load_str("test.yaml", text, Overrides { dtype: Some(dtype), ..Overrides::default() }).unwrap()
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_plan_reads_and_writes_narrow_tensors_and_says_how_accurate_it_is() {
 
     // The program's own inputs, through the oracle and back as a file: f32, which every type here fits into.
     let overrides: Vec<(String, i64)> = [("b", 24), ("i", 40), ("u", 56)].map(|(d, n)| (d.to_string(), n)).into();
-    let narrow = load_str("mlp.yaml", MLP, &Overrides { dtype: Some(Dtype::Bf16), ..Overrides::from(&overrides) }).unwrap();
+    let narrow = load_str("mlp.yaml", MLP, Overrides { dtype: Some(Dtype::Bf16), ..Overrides::from(&overrides) }).unwrap();
     let operators = programs(&narrow, false).unwrap().operators;
     let given = random_inputs(&operators, 7).unwrap();
     for inputs in ["given.safetensors", "given.npz"] {

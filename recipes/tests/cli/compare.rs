@@ -73,7 +73,7 @@ fn stored(name: &str, dtype: Option<Dtype>, narrow: bool) -> Recipe {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{name}.yaml"));
     let sizes = [("b", 2), ("j", 5), ("h", 3), ("p", 4), ("i", 12), ("u", 10)].map(|(d, n)| (d.to_string(), n));
     let known = if name == "mha" { &sizes[..5] } else { &sizes[..] };
-    load(&path, &Overrides { sizes: known.to_vec(), dtype, narrow, ..Overrides::default() }).unwrap()
+    load(&path, Overrides { sizes: known.to_vec(), dtype, narrow, ..Overrides::default() }).unwrap()
 }
 
 fn compared(recipe: &Recipe, contenders: &[Contender], folder: &Path, rounds: usize) -> Result<Report, CompareError> {

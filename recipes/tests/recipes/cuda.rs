@@ -218,7 +218,7 @@ fn every_kernel_of_every_recipe_equals_the_oracle() {
 fn what_sweeps_read_beside_factors_comes_with_them() -> Result<(), Failure> {
     let sizes = [("b", 1), ("h", 2), ("j", 128), ("p", 16), ("i", 32), ("u", 32)].map(|(dim, size)| (dim.to_string(), size)).to_vec();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpt2-decoder.yaml");
-    let model = load(&path, &Overrides { sizes, dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
+    let model = load(&path, Overrides { sizes, dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
     let programs = programs_on(&model, false, Some(kernels::target::cuda::cublaslt::Fused::has))?;
     let swept: Vec<&Variant> = programs.variants.iter().filter(|v| v.key.is(VariantId::Streamed)).collect();
     let unit = swept[0].program.units().into_iter().map(|(_, _, unit)| unit).find(|unit| unit.name() == "d_qq").ok_or("d_qq")?;
@@ -241,7 +241,7 @@ fn attention_is_walked_in_sweeps() -> Result<(), Failure> {
     ];
     let checked = recipes.par_iter().with_max_len(1).map(|(recipe, dtype, narrow)| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
-        let model = load(&path, &Overrides { dtype: Some(*dtype), narrow: *narrow, ..Overrides::default() }).expect("a recipe");
+        let model = load(&path, Overrides { dtype: Some(*dtype), narrow: *narrow, ..Overrides::default() }).expect("a recipe");
         let programs = programs_on(&model, false, Some(kernels::target::cuda::cublaslt::Fused::has)).expect("programs");
         let swept: Vec<&Variant> =
             programs.variants.iter().filter(|v| matches!(v.key.id, VariantId::Streamed | VariantId::StreamedRecompute)).collect();
@@ -282,7 +282,7 @@ fn nvrtc() -> Option<Nvrtc> {
 fn weight_gradients_compile_as_one_launch() -> Result<(), Failure> {
     let Some(nvrtc) = nvrtc() else { return Ok(()) };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
-    let recipe = load(&path, &Overrides { dtype: Some(Dtype::Bf16), ..Overrides::default() })?;
+    let recipe = load(&path, Overrides { dtype: Some(Dtype::Bf16), ..Overrides::default() })?;
     let programs = programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::Fused::has))?;
     let program = &programs.variants.iter().find(|v| v.key.is(VariantId::GroupedGemm)).ok_or("a group")?.program;
     let unit = program.units().into_iter().find_map(|(_, _, unit)| matches!(unit, Unit::Nested(_)).then_some(unit)).ok_or("a group")?;
@@ -310,7 +310,7 @@ fn most_promising(space: &dyn ConfigSpace) -> Result<KernelConfig, Failure> {
 /// The layer in PyTorch's order of dims at its own sizes.
 fn paper_layer() -> Result<Programs, Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-pytorch.yaml");
-    let recipe = load(&path, &Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
+    let recipe = load(&path, Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
     Ok(programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::Fused::has))?)
 }
 
@@ -341,7 +341,7 @@ fn in_any_order(space: &dyn ConfigSpace) -> KernelConfig {
 fn sums_beside_rows_spill_nothing() -> Result<(), Failure> {
     let Some(nvrtc) = nvrtc() else { return Ok(()) };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpt2-decoder.yaml");
-    let recipe = load(&path, &Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
+    let recipe = load(&path, Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
     let program = programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::Fused::has))?.variants[0].program.clone();
     let units = program.units();
     let unit = units.iter().map(|(_, _, unit)| unit).find(|unit| unit.name() == "d_bo").ok_or("the gradient of a normalization")?;
@@ -385,7 +385,7 @@ fn what_promises_most_draws_along_its_masks() -> Result<(), Failure> {
     let mut drawing = Vec::new();
     for (recipe, in_its_order) in [("bert-large-encoder.yaml", false), ("bert-large-pytorch.yaml", true)] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
-        let recipe = load(&path, &Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
+        let recipe = load(&path, Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
         let program = programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::Fused::has))?.variants[0].program.clone();
         for (_, _, unit) in program.units().into_iter().filter(|(_, _, unit)| matches!(unit, Unit::Scope(_))) {
             let spec = KernelSpec::new(&program, &unit)?;
@@ -412,7 +412,7 @@ const SAMPLED: u64 = 20_000;
 #[test]
 fn what_is_checked_is_what_is_timed() -> Result<(), Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
-    let recipe = load(&path, &Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
+    let recipe = load(&path, Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
     let programs = programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::Fused::has))?;
     let program = &programs.variants[0].program;
     let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();

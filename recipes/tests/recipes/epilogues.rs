@@ -26,7 +26,7 @@ const MLP: &str = include_str!("../../mlp.yaml");
 const RUN: Run = Run { seed: 3, step: 1, dropout: true };
 
 fn recipe(text: &str, dtype: Dtype) -> Recipe {
-    load_str("test.yaml", text, &Overrides { dtype: Some(dtype), ..Overrides::default() }).expect("a recipe")
+    load_str("test.yaml", text, Overrides { dtype: Some(dtype), ..Overrides::default() }).expect("a recipe")
 }
 
 fn composed(recipe: &Recipe) -> Variant {

@@ -30,7 +30,7 @@ fn spread(space: &dyn KernelSpace, count: u64) -> impl Iterator<Item = u64> {
 
 fn checked(recipe: &str, dtype: Option<Dtype>) -> Result<(), Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
-    let loaded = recipes::load::load(&path, &recipes::load::Overrides { dtype, ..Default::default() })?;
+    let loaded = recipes::load::load(&path, recipes::load::Overrides { dtype, ..Default::default() })?;
     let programs = programs(&loaded, false)?;
     checked_of(recipe, &programs.variants.iter().map(|v| &v.program).collect::<Vec<_>>())
 }

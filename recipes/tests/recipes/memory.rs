@@ -82,7 +82,7 @@ fn random_programs_keep_their_results() -> Result<(), Failure> {
 fn a_layer_keeps_its_results() -> Result<(), Failure> {
     let (device, pool) = (device()?, Pool::new(2)?);
     for (recipe, name) in [("mha.yaml", "fused"), ("bert-large-encoder.yaml", "gemm-fused")] {
-        let programs = programs(&load(&Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe), &Overrides::default())?, false)?;
+        let programs = programs(&load(&Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe), Overrides::default())?, false)?;
         let variant = programs.variants.iter().find(|v| v.key.to_string() == name).ok_or("a program")?;
         let handed_over = checked(&candidate(&variant.program, &*device, None)?, &programs.operators, &device, &pool)?;
         assert!(handed_over > 3, "{recipe}, {name}: {handed_over} buffers took the place of others");
@@ -94,7 +94,7 @@ fn a_layer_keeps_its_results() -> Result<(), Failure> {
 #[test]
 fn kernels_that_run_again_and_again_find_what_they_found_first() -> Result<(), Failure> {
     let (device, pool) = (device()?, Pool::new(2)?);
-    let programs = programs(&load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml"), &Overrides::default())?, false)?;
+    let programs = programs(&load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml"), Overrides::default())?, false)?;
     let program = with_small_sizes(&programs.variants[0].program);
     let configuration = candidate(&program, &*device, None)?.configuration;
     let (given, run) = (random_inputs(&program, 5)?, Run { seed: 5, step: 0, dropout: true });
@@ -141,7 +141,7 @@ fn the_papers_layer_needs_at_most_half_of_eager() -> Result<(), Failure> {
 fn held_in_panels_that_no_kernel_names() -> Result<(), Failure> {
     let (device, pool) = (device()?, Pool::new(2)?);
     let recipe = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../recipes/mlp.yaml"));
-    let loaded = load(recipe, &Overrides::default())?;
+    let loaded = load(recipe, Overrides::default())?;
     let all = programs(&loaded, false)?;
     let variant = all.variants.first().ok_or("no program")?;
     let mut candidate = candidate(&variant.program, device.as_ref(), None)?;
@@ -158,7 +158,7 @@ fn held_in_panels_that_no_kernel_names() -> Result<(), Failure> {
 fn a_copy_in_another_layout_serves_all_kernels_of_a_pass() -> Result<(), Failure> {
     let (device, pool) = (device()?, Pool::new(2)?);
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
-    let all = programs(&load(&recipe, &Overrides::default())?, false)?;
+    let all = programs(&load(&recipe, Overrides::default())?, false)?;
     let program = with_small_sizes(&all.variants.iter().find(|v| v.key.is(VariantId::Fused)).ok_or("a program")?.program);
     let mut candidate = candidate(&program, &*device, None)?;
     let x = program.containers.get("x").ok_or("no x")?;

@@ -38,7 +38,7 @@ fn rows_add_up_whichever_plan_wins() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let sizes = [("b", 2), ("j", 6), ("h", 2), ("p", 4), ("i", 8)].map(|(dim, size)| (dim.to_string(), size)).to_vec();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml");
-    let recipe = load(&path, &Overrides { sizes, ..Overrides::default() })?;
+    let recipe = load(&path, Overrides { sizes, ..Overrides::default() })?;
     let mut programs = programs(&recipe, false)?;
     let (mut store, pool) = (Store::open(&folder.path().join("records.jsonl"))?, Pool::new(1)?);
     let mut ledger = BudgetLedger::open(folder.path());

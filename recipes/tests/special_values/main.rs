@@ -93,7 +93,7 @@ impl Case {
 
     fn run(&self, dtype: Dtype, device: &Arc<dyn Device>, pool: &Pool) -> Result<Found, Failure> {
         let programs =
-            programs(&load_str("special.yaml", &self.recipe(), &Overrides { dtype: Some(dtype), ..Overrides::default() })?, false)?;
+            programs(&load_str("special.yaml", &self.recipe(), Overrides { dtype: Some(dtype), ..Overrides::default() })?, false)?;
         self.run_as(&programs.unfused, dtype, device, pool)
     }
 

@@ -183,7 +183,7 @@ mod tests {
     /// In every program of attention, each stack is matched with all its members, and every kernel of both sides once.
     #[test]
     fn every_program_of_attention_is_matched() -> Result<(), PipelineError> {
-        let recipe = load_str("mha.yaml", include_str!("../../../mha.yaml"), &Overrides::default())?;
+        let recipe = load_str("mha.yaml", include_str!("../../../mha.yaml"), Overrides::default())?;
         let programs = programs(&recipe, false)?;
         let unfused = movement(&programs.unfused).map_err(counted)?;
         let mut stacked = 0;
