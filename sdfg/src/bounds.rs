@@ -58,8 +58,8 @@ impl Interval {
         !some || (whole && self.whole_numbers().is_none())
     }
 
-    /// A value within, of one from −2 to 2: spread evenly between two bounds; beside a single one as far from it as that lies from 0. What is
-    /// asked of an empty interval is its lower bound.
+    /// A value within the interval, made of a value from −2 to 2. Between two bounds the values are spread evenly; with a single bound
+    /// a value is as far from the bound as the given one is from 0. An empty interval gives its lower bound.
     pub fn drawn(&self, from: f64, whole: bool) -> f64 {
         let share = (from + 2.0) / 4.0;
         if whole {

@@ -242,6 +242,11 @@ impl Container {
         }
     }
 
+    /// A transient with this one's dims, element type and storage, for the length of the program.
+    pub fn like(&self, name: impl Into<String>) -> Container {
+        Container { name: name.into(), role: Role::Transient, lifetime: Lifetime::Program, grad: false, view: None, ..self.clone() }
+    }
+
     pub fn is_transient(&self) -> bool {
         self.role == Role::Transient
     }

@@ -62,7 +62,7 @@ pub enum Scalar {
         element: Expr,
         rate: f64,
     },
-    /// What [`Scalar::Keep`] is where the element is kept; for what is looked at there alone. Nothing is drawn for it.
+    /// The value of [`Scalar::Keep`] at kept elements, for code that is used at kept elements alone. No random number is drawn for it.
     Kept {
         stream: String,
         rate: f64,

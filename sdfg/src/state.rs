@@ -26,7 +26,7 @@ fn id(index: NodeIndex<u32>) -> NodeId {
     NodeId(index.index() as u32)
 }
 
-/// Equal programs have equal nodes and edges; what is known of them besides follows.
+/// States are equal if their names, nodes and edges are; all other fields follow from those.
 impl PartialEq for State {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name && self.nodes().eq(other.nodes()) && self.edges().eq(other.edges())

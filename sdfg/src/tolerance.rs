@@ -41,13 +41,13 @@ use ndarray::ArrayD;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Terms that kernels sum one after the other: of longer sums blocks of so many are added up in double precision.
+/// Terms of one block of a sum: kernels add the terms of a block one after the other, and the sums of blocks in double precision.
 pub const BLOCK: u64 = 512;
 
-/// What a factor may lose as TF32, which has 10 bits of fraction: tensor cores leave the other bits of an f32 out.
+/// Relative error of a factor that is rounded to TF32, whose fraction has 10 bits.
 pub const TF32: f64 = 1.0 / 1024.0;
 
-/// Unit roundoff of what computes values of a type: f32 for integers and bits, too.
+/// Unit roundoff of the type that kernels compute in for elements of `dtype`; integers and bits are computed in f32.
 fn accumulator(dtype: Dtype) -> f64 {
     match dtype {
         Dtype::F64 => Dtype::F64.roundoff(),
@@ -55,8 +55,8 @@ fn accumulator(dtype: Dtype) -> f64 {
     }
 }
 
-/// Roundings of a sum of so many terms in blocks of [`BLOCK`]: those of one block, that of the block's sum and that of the result. Blocks
-/// are added up in double precision, which 2²⁸ of them take to be worth one more.
+/// Roundings of a sum of `terms` in blocks of [`BLOCK`]: those within one block, one of the block's sum and one of the result. The sums
+/// of blocks are added in double precision, where 2²⁸ additions weigh as much as one rounding of f32.
 pub fn blocked(terms: u64) -> u64 {
     if terms <= BLOCK { terms } else { BLOCK + 2 + ((terms / BLOCK) >> 28) }
 }

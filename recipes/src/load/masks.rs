@@ -1,9 +1,10 @@
 //! Which elements of a tensor are neighbours to the mask of its dropout.
 //!
-//! One block of random numbers decides about eight neighbours. Whoever computes all eight draws it once; whoever computes them apart
-//! draws it for each, ten rounds of multiplications for a bit. What is dropped is summed next: by a product along its inner dim, by a
-//! normalization along its rows. That is the dim along which fast kernels make it and read it, so neighbours run along it; where
-//! nothing is summed, along the last dim. A mask is of a recipe alone, not of how its program is rewritten afterwards.
+//! One block of random numbers decides about eight neighbours. A kernel that computes all eight draws the block once; a kernel that
+//! computes them in different places draws it for each, which takes ten rounds of multiplications for one bit. The next operation after a
+//! dropout usually sums its result: a product along its inner dim, a normalization along its rows. Fast kernels write and read the
+//! tensor along that dim, so neighbours run along it; if no operation sums the tensor, they run along the last dim. A mask depends on the
+//! recipe alone, not on later rewrites of the program.
 
 use super::header::Header;
 use sdfg::{Expr, Op, Operation, Scalar};
@@ -26,7 +27,7 @@ pub fn settle(header: &Header, operations: &mut [Operation]) {
     }
 }
 
-/// The last of the indices along which the first operation that sums a tensor does so, itself or what is made of it point by point.
+/// The dim that is summed next: the last index that the first summing operation sums, of the tensor or of an element-wise result of it.
 /// `axes` are the names of its dims.
 fn summed_next(data: &str, axes: Vec<Option<&str>>, after: &[Operation]) -> Option<String> {
     let mut followed = HashMap::from([(data, axes)]);

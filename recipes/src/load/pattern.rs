@@ -23,8 +23,8 @@ pub fn pattern<'a>(value: &'a Value, is_index: &dyn Fn(&str) -> bool) -> Option<
     form(value, is_index).pattern
 }
 
-/// What the forms above ask of a value. Each part of it is looked at once: a form that asked its operands again in every arm
-/// would take twice as long with every term of a sum.
+/// The properties of a value that the forms above depend on. Each part of a value is visited once: visiting operands in every arm
+/// would double the time with every term of a sum.
 struct Form<'a> {
     indices: Vec<String>,
     /// It is a tensor, or the result of an operator with a name.

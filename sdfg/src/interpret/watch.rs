@@ -2,7 +2,7 @@
 
 use crate::data::Origin;
 
-/// A value beyond a limit, and who computed it: also what is on the way to a result, and what no result is made of.
+/// A value beyond a limit, and the operation that computed it. Intermediate values count, also those that no result depends on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overflow {
     pub operation: String,

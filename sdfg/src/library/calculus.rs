@@ -95,7 +95,8 @@ fn binary(op: Binary, a: &Scalar, b: &Scalar, by: &str, seed: Scalar) -> Scalar 
     }
 }
 
-/// `a²`: 0 where `a` is 0, whatever number or infinity arrives; NaN that arrives is handed on where it can be asked for.
+/// The derivative of `a²`: 0 where `a` is 0, also for an infinite seed. A seed that is NaN is handed on if the seed is a plain input,
+/// which can be compared.
 fn square(a: &Scalar, by: &str, seed: Scalar) -> Scalar {
     let (zero, infinity) = (Scalar::Const(0.0), Scalar::Const(f64::INFINITY));
     let at_zero = compare(Binary::Eq, a, &zero);

@@ -13,7 +13,6 @@ use super::operator::{Field, Shape};
 use super::reduce::{combined, container};
 use super::softmax::statistic;
 use super::*;
-use crate::data::{Lifetime, Role};
 use crate::scalar::{Binary, Unary};
 use crate::scope::Item;
 
@@ -230,13 +229,8 @@ fn expand_grad_x(operation: &Operation, program: &Sdfg, over: &[String]) -> Resu
     let (hat_code, hat_reads) = normalized(operation)?;
     let like = container(operation, program, &dx.data)?;
     let full = |suffix: &str| Container {
-        name: program.fresh_name(&format!("{}.{suffix}", operation.name)),
         dtype: like.dtype.accumulator(),
-        role: Role::Transient,
-        lifetime: Lifetime::Program,
-        grad: false,
-        view: None,
-        ..like.clone()
+        ..like.like(program.fresh_name(&format!("{}.{suffix}", operation.name)))
     };
     let (hat, scaled) = (full("hat"), full("scaled"));
     let (mean_g, row) = statistic(operation, program, over, &dx.data, "mean_g")?;

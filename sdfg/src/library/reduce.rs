@@ -95,15 +95,7 @@ pub(super) fn combined(
     if *scale == Scalar::Const(1.0) && declared.dtype == sums {
         return Ok(Expansion { containers: vec![], scopes: vec![reduction(at(&out.data, &out.subscripts, Some(combine)))] });
     }
-    let raw = Container {
-        name: program.fresh_name(&format!("{name}.raw")),
-        dtype: sums,
-        role: crate::data::Role::Transient,
-        lifetime: crate::data::Lifetime::Program,
-        grad: false,
-        view: None,
-        ..declared.clone()
-    };
+    let raw = Container { dtype: sums, ..declared.like(program.fresh_name(&format!("{name}.raw"))) };
     let map = indices(operation, program, &[]).into_iter().filter(|i| out.subscripts.iter().any(|s| s.symbols().contains(&i.name)));
     let reads = vec![("raw".to_string(), at(&raw.name, &out.subscripts, None))];
     let label = format!("{name}.scale");

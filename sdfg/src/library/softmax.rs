@@ -7,7 +7,6 @@ use super::elementwise::{at, computation, indices};
 use super::operator::{Field, Shape};
 use super::reduce::container;
 use super::*;
-use crate::data::{Lifetime, Role};
 use crate::scalar::Unary;
 use crate::scope::Item;
 
@@ -103,14 +102,9 @@ pub(super) fn statistic(
     let kept: Vec<(&String, &String)> = operation.indices.iter().filter(|(name, _)| !over.contains(name)).collect();
     let like = container(operation, program, like)?;
     let made = Container {
-        name: program.fresh_name(&format!("{}.{suffix}", operation.name)),
         dims: kept.iter().map(|(_, dim)| (*dim).clone()).collect(),
         dtype: like.dtype.accumulator(),
-        role: Role::Transient,
-        lifetime: Lifetime::Program,
-        grad: false,
-        view: None,
-        ..like.clone()
+        ..like.like(program.fresh_name(&format!("{}.{suffix}", operation.name)))
     };
     Ok((made, kept.iter().map(|(name, _)| Expr::sym(name.as_str())).collect()))
 }
@@ -120,14 +114,7 @@ fn expand(operation: &Operation, program: &Sdfg, over: &[String]) -> Result<Expa
     let (top, row) = statistic(operation, program, over, &out.data, "max")?;
     let (sum, _) = statistic(operation, program, over, &out.data, "sum")?;
     let like = container(operation, program, &out.data)?;
-    let powers = Container {
-        name: program.fresh_name(&format!("{}.exp", operation.name)),
-        dtype: like.dtype.accumulator(),
-        role: Role::Transient,
-        lifetime: Lifetime::Program,
-        view: None,
-        ..like.clone()
-    };
+    let powers = Container { dtype: like.dtype.accumulator(), ..like.like(program.fresh_name(&format!("{}.exp", operation.name))) };
     let reduced: Vec<&str> = over.iter().map(String::as_str).collect();
     let (each, reduce) = (indices(operation, program, &[]), indices(operation, program, &reduced));
     let scope = |suffix: &str, map: &Vec<Index>, code: Scalar, reads: Vec<(String, Memlet)>, write: Memlet| {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Rounds of putting what lies highest first and placing everything again, if no simple order reaches the bound.
+/// Rounds of placing the highest buffer first and then all others, if no simple order reaches the lower bound.
 const ROUNDS: usize = 256;
 
 /// A place for every buffer in one piece of memory.
@@ -43,9 +43,9 @@ impl Place<'_> {
     }
 }
 
-/// Assigns offsets. Each handover takes place whose buffers are known, of equal room, and whose first one ends where the second
-/// begins; then places are filled by every one of a few fixed orders, and further ones in which what lay highest comes first,
-/// until one needs no more than what is alive at once. The smallest is taken, of equals the first.
+/// Assigns offsets. A handover takes place if both of its buffers are known, have equal sizes, and the first one ends where the second
+/// begins. Then the arena is filled in each of a few fixed orders, and in further orders that place the highest buffer first, until an
+/// arena is as small as the buffers that are alive at once. The smallest arena is taken; among equal ones, the first.
 pub fn plan(intervals: &[Interval], handovers: &[Handover]) -> ArenaPlan {
     let (places, handovers) = merged(intervals, handovers);
     // The load changes only where a life begins.

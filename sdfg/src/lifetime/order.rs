@@ -1,9 +1,9 @@
 //! The order of kernels that needs the least memory.
 //!
-//! A set of steps that are done decides what is alive, whatever order they were done in: the least peak over all orders is a
-//! shortest path over such sets. Sets are many where much is independent, so only the most promising of each size are kept;
-//! the search is exact as long as there are no more. Among orders of the least peak the one is taken that follows the
-//! program's own order for as long as possible, since neighbours there find each other's results in the caches.
+//! The set of finished steps decides which buffers are alive, independent of the order of those steps. So the least peak over all
+//! orders is a shortest path over such sets. Programs with many independent steps have many sets; the search keeps the most promising
+//! sets of each size, and is exact as long as it drops none. Among orders with the least peak it takes the one that follows the
+//! program's own order for as long as possible, because neighbours in that order find each other's results in the caches.
 
 use super::room;
 use super::schedule::Schedule;
@@ -152,7 +152,7 @@ impl<'a> Search<'a> {
         peak
     }
 
-    /// The way of the least peak, of those that were followed: its bytes and its order. `None` if all need so many bytes.
+    /// The least peak among the orders that were followed, in bytes, and its order. `None` if every order needs `enough` bytes or more.
     fn least(&self, enough: u64) -> Option<(u64, Vec<usize>)> {
         let start = Way { peak: 0, alive: 0, ready: self.ready(&Steps::default()).collect(), rank: 0, step: 0, from: 0 };
         let mut ways = vec![(Steps::default(), start)];
@@ -204,7 +204,7 @@ impl<'a> Search<'a> {
         Some((best.peak, order))
     }
 
-    /// The first order, by the numbers of its steps, that stays within so many bytes; `None` if it is not found soon.
+    /// The lexicographically first order whose peak is at most `bytes`; `None` if the bounded search does not find it.
     fn within(&self, bytes: u64) -> Option<Vec<usize>> {
         let mut hopeless: BTreeSet<Steps> = BTreeSet::new();
         // For each step that was taken: what was done before it, and the steps that are still to be tried in its place.

@@ -24,7 +24,7 @@ pub struct Step {
     pub stage: usize,
     pub reads: Vec<usize>,
     pub writes: Vec<usize>,
-    /// (read, written): the second may lie where the first does, if nobody reads that any more.
+    /// (read, written): the written buffer may take the place of the read one, if no later kernel reads that.
     pub in_place: Vec<(usize, usize)>,
 }
 
@@ -81,7 +81,7 @@ impl Schedule {
         let mut found: Vec<(usize, Interval)> = Vec::new();
         for (n, buffer) in self.buffers.iter().enumerate() {
             let mut uses = self.steps.iter().enumerate().filter(|(_, s)| s.touches(n)).map(|(at, _)| at);
-            // A result that nobody writes is there all the same.
+            // A result that no kernel writes has a buffer, too.
             let Some(first) = uses.next().or(buffer.kept.then_some(0)) else { continue };
             let last = if buffer.kept { self.steps.len().saturating_sub(1) } else { uses.next_back().unwrap_or(first) };
             found.push((n, Interval { data: buffer.name.clone(), bytes: buffer.bytes, first, last }));

@@ -30,8 +30,8 @@ pub struct Definition {
 
 /// Every definition, for a program and the same program fused.
 ///
-/// `unfused` holds operations, one for each operator, its backward state reading whatever forward made: values that are
-/// computed again to save traffic belong to `fused` only.
+/// `unfused` holds one operation for each operator, and its backward state reads every value from the forward state. Values that are
+/// recomputed to save traffic occur in `fused` only.
 pub fn definitions(unfused: &Sdfg, fused: &Sdfg) -> Result<Vec<Definition>, MovementError> {
     let rows = |rows: Vec<OperatorRow>| rows.into_iter().map(|r| r.movement).collect::<Vec<_>>();
     let table = rows(grouped(unfused, true)?);

@@ -192,7 +192,8 @@ impl<'a> Flow<'a> {
         by_sum.into_values().filter(|m| m.len() > 1).collect()
     }
 
-    /// Contractions that add up their results write one of them; the addition reads one instead of all, or vanishes.
+    /// Contractions of a group add their results into one tensor: the group writes one result, and the addition reads one operand or
+    /// is left out.
     fn sum_within(&self, members: &[usize], kernels: &mut [Movement]) {
         let outs: Vec<Traffic> = members.iter().filter_map(|m| kernels.get(*m)?.writes.first().cloned()).collect();
         let Some((first, others)) = outs.split_first() else { return };

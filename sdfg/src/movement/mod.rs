@@ -46,8 +46,8 @@ pub struct Movement {
     pub flop: u64,
     pub reads: Vec<Traffic>,
     pub writes: Vec<Traffic>,
-    /// Dropout masks made or asked for again here, one element of the tensor's type each: moved only where masks are stored. Those of
-    /// which only the factor of what is kept is asked for count, too: a mask that is stored would be read for it.
+    /// Dropout masks that the kernel draws or draws a second time, one element of the tensor's type each. Their bytes move only in
+    /// programs that store masks. A kernel that needs only the factor of kept elements counts too: a stored mask would be read for it.
     pub masks: Vec<Traffic>,
 }
 

@@ -3,14 +3,14 @@
 use super::DEPTH;
 use super::lex::{Placed, Position, Token};
 
-/// Tokens, and which of them comes next.
+/// Tokens, and the number of the next one.
 #[derive(Clone, Debug)]
 pub struct Cursor {
     tokens: Vec<Placed>,
     next: usize,
     /// Levels of brackets that are open.
     depth: u32,
-    /// Nodes of the expression that is read; whoever reads one counts them.
+    /// Nodes of the current expression; its reader counts them.
     pub nodes: u32,
 }
 
@@ -25,7 +25,7 @@ impl Cursor {
         self.ahead(0)
     }
 
-    /// The token after so many others.
+    /// The token that is `by` tokens after the next one.
     pub fn ahead(&self, by: usize) -> &Token {
         self.tokens.get(self.next + by).map_or(&Token::End, |placed| &placed.token)
     }
@@ -83,7 +83,7 @@ impl Cursor {
         found
     }
 
-    /// Runs `inside` so many levels deeper; beyond [`DEPTH`] levels it gives the error of `too_deep` instead.
+    /// Runs `inside` with `levels` more levels open; beyond [`DEPTH`] levels it gives the error of `too_deep` instead.
     ///
     /// # Errors
     /// Those of `inside`, and that of `too_deep`.

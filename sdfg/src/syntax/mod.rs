@@ -11,5 +11,5 @@ pub use cursor::Cursor;
 pub use infix::{COMPARISON, Grammar, Infix, SCALAR};
 pub use lex::{Dialect, LexError, LexErrorKind, Placed, Position, Token, is_name, tokens};
 
-/// Levels of brackets that are read: the stack of whatever walks an expression by recursion stays bounded.
+/// Levels of brackets that are read, so that the stack of a recursive walk over an expression stays bounded.
 pub const DEPTH: u32 = 100;

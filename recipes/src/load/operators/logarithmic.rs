@@ -1,5 +1,5 @@
-//! Logarithms of sums of exponentials, and what is made of them. The largest value of a row is taken away before anything else is done
-//! with it, and only differences are computed with: their values and gradients are right however far from 0 all of a row lies.
+//! Logarithms of sums of exponentials: `logsumexp`, `log_softmax` and `cross_entropy`. Each computes with differences from the row's
+//! largest value alone, so values and gradients are right however far from 0 the row lies.
 
 use super::{Call, Operator};
 use crate::load::applied::{Applied, Form, Lower, Reading, Target};
@@ -87,10 +87,10 @@ fn lower(lowering: &mut dyn Lower, applied: &Applied, target: Target) -> Reading
 /// cross_entropy  log z − (x − m)[label]
 /// ```
 ///
-/// Nothing as large as `m` is subtracted from anything but `x`. All are the same whatever `m` is, so no gradient goes through it.
+/// Only `x` has a number as large as `m` subtracted from it. The results do not depend on `m`, so no gradient goes through it.
 ///
-/// A label that is none of the `classes`, a whole number from 0 on, has probability 0 and the cross entropy infinity: it is seen, where the
-/// value of no class at all would look like a loss.
+/// Classes are numbered from 0. A label that is not the number of one has probability 0, and the cross entropy is infinity: an ordinary
+/// number would pass for a loss.
 fn formula(applied: &Applied, classes: Expr, x: Value, label: Option<Value>) -> Value {
     let over = &applied.over;
     let reduce = |label: &'static str, combine: Combine, of: Value| Value::Reduce {

@@ -10,7 +10,7 @@ pub(super) mod reduce;
 pub(super) mod softmax;
 
 use super::{Derivative, Op, OperatorError, Wanted};
-use crate::data::{Container, Lifetime, Role};
+use crate::data::Container;
 use crate::graph::Sdfg;
 use crate::node::{Direction, Operand, Operation};
 use crate::symbol::Expr;
@@ -61,14 +61,9 @@ fn plain<'a>(forward: &Operation, operand: &'a Operand) -> Result<Vec<&'a str>, 
 fn transient(forward: &Operation, program: &Sdfg, name: String, indices: &[&str], like: &Operand) -> Result<Container, OperatorError> {
     let like = declared(forward, program, &like.data)?;
     Ok(Container {
-        name: program.fresh_name(&name),
         dims: indices.iter().filter_map(|i| forward.indices.get(*i).cloned()).collect(),
-        role: Role::Transient,
-        lifetime: Lifetime::Program,
-        grad: false,
-        view: None,
         origin: forward.origin.clone(),
-        ..like.clone()
+        ..like.like(program.fresh_name(&name))
     })
 }
 
