@@ -66,7 +66,7 @@ fn elements(millions: f64) -> u64 {
     (millions * 1e6) as u64
 }
 
-/// A small linear congruential generator: the sample is the same every time.
+/// A small linear congruential generator, so that the sample is the same every time.
 struct Noise(u64);
 
 impl Noise {

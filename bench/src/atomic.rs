@@ -1,4 +1,4 @@
-//! Files that are either whole or absent: written beside their place, then renamed into it.
+//! Files that are either whole or absent: written to a temporary file in the same folder, then renamed.
 
 use std::fs;
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::path::Path;
 /// Replaces `path` by `contents`; a reader sees the old file or the new one, never a part.
 ///
 /// # Errors
-/// Whatever the file system says; the temporary file is removed then.
+/// Errors of the file system; the temporary file is removed then.
 pub fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
     let mut hidden = std::ffi::OsString::from(".");
@@ -21,7 +21,7 @@ pub fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
         })
         .and_then(|()| fs::rename(&part, path));
     if outcome.is_err() {
-        // The first error is the one to report; a left-over part file harms nobody.
+        // The first error is the one to report; a left-over temporary file does no harm.
         let _ = fs::remove_file(&part);
     }
     outcome

@@ -181,8 +181,8 @@ impl Work {
         }
     }
 
-    /// The places nearest to `wish` (least squares) that keep the order and the gaps: subtract from each wish where the
-    /// node would stand if all were packed, and the gaps become `≥ 0`; pooling adjacent violators solves that exactly.
+    /// The places nearest to `wish` (least squares) that keep the order and the gaps. Subtracting from each wish the node's place in a
+    /// packed layer turns the gaps into `≥ 0`; pooling adjacent violators solves that exactly.
     fn settle(&mut self, members: &[usize], wish: &[f64]) {
         let mut packed = 0.0;
         let mut previous = 0.0;

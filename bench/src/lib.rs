@@ -1,8 +1,8 @@
 //! Measuring and showing: one protocol for every time, one record of where it came from, one report for a person.
 //!
-//! A number has a unit in its type ([`mod@unit`]), a time was either predicted or measured ([`unit::Quantity`]), and nothing
-//! is shown without the machine and the command that make it again ([`record::Provenance`]). The pipeline fills a
-//! [`model::Report`]; [`report::write`] turns it into `report.html` and one SVG per figure.
+//! A number has a unit in its type ([`mod@unit`]), a time was either predicted or measured ([`unit::Quantity`]), and every figure carries
+//! the machine and the command that reproduce it ([`record::Provenance`]). The pipeline fills a [`model::Report`]; [`report::write`]
+//! turns it into `report.html` and one SVG per figure.
 
 pub mod atomic;
 pub mod check;

@@ -1,24 +1,24 @@
-//! What others do on this machine while something is timed: the same times mean something else on a busy machine.
+//! The load of other processes on this machine while something is timed: times on a busy machine are not comparable with others.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Ticks of `/proc` in a second, on every Linux there is.
+/// Ticks of `/proc` per second, fixed on Linux.
 const TICKS: f64 = 100.0;
-/// Shorter stretches are too few ticks to tell anything.
+/// Shorter stretches have too few ticks to be accurate.
 const LEAST: Duration = Duration::from_millis(80);
-/// Part of the cores that others may have before a machine counts as busy: background work alone takes less.
+/// Part of the cores that other processes may use before a machine counts as busy: background work alone takes less.
 const BUSY: f64 = 0.05;
 
-/// Cores that others had during a stretch of time.
+/// Cores that other processes used during a stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Load {
-    /// Seconds of processors that were not this process's and not idle, by the second; what a host took from a virtual machine included.
+    /// Processor seconds per second that were neither this process's nor idle, including time that a host took from a virtual machine.
     pub others: f64,
     pub cores: u64,
-    /// How long the stretch was.
+    /// The length of the stretch.
     pub seconds: f64,
 }
 
@@ -27,7 +27,7 @@ impl Load {
         self.others > BUSY * self.cores as f64
     }
 
-    /// Both stretches as one.
+    /// Both stretches together.
     pub fn and(self, other: Load) -> Load {
         let seconds = self.seconds + other.seconds;
         let others = (self.others * self.seconds + other.others * other.seconds) / seconds.max(f64::MIN_POSITIVE);
@@ -41,11 +41,11 @@ impl fmt::Display for Load {
     }
 }
 
-/// Looks at what others do from now on.
+/// Measures the load of other processes from now on.
 #[derive(Clone, Debug)]
 pub struct Watch {
     began: Instant,
-    /// Ticks of all processors that were not idle, and of this process with its children.
+    /// Busy ticks of all processors, and ticks of this process with its children.
     ticks: Option<(u64, u64)>,
 }
 
@@ -54,7 +54,7 @@ impl Watch {
         Watch { began: Instant::now(), ticks: ticks() }
     }
 
-    /// What others have had since then; `None` where the system does not tell, or after too short a time.
+    /// The load since the watch began; `None` where the system does not report it, or after too short a time.
     pub fn load(&self) -> Option<Load> {
         let seconds = self.began.elapsed();
         let ((all, own), (all_before, own_before)) = (ticks()?, self.ticks?);
@@ -64,14 +64,14 @@ impl Watch {
         Some(Load { others: others / seconds, cores, seconds })
     }
 
-    /// The same, once enough time has gone by to tell.
+    /// The same, after waiting until enough time has passed.
     pub fn settled(&self) -> Option<Load> {
         std::thread::sleep(LEAST.saturating_sub(self.began.elapsed()));
         self.load()
     }
 }
 
-/// Ticks that all processors were busy, and those of this process and of children that have ended.
+/// Busy ticks of all processors, and those of this process and its ended children.
 fn ticks() -> Option<(u64, u64)> {
     Some((busy(&fs::read_to_string("/proc/stat").ok()?)?, own(&fs::read_to_string("/proc/self/stat").ok()?)?))
 }
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(load(1.0, 2).and(Load { seconds: 3.0, ..load(2.0, 2) }), Load { others: 1.75, cores: 2, seconds: 4.0 });
     }
 
-    /// What this process does itself is no load.
+    /// The work of this process itself is no load.
     #[cfg(target_os = "linux")]
     #[test]
     fn own_work_is_not_that_of_others() {

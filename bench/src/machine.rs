@@ -1,4 +1,4 @@
-//! What can be read of the machine from `/proc` and `/sys`; what cannot be read stays unknown rather than guessed.
+//! Facts about the machine from `/proc` and `/sys`; unreadable facts stay unknown rather than guessed.
 
 use crate::unit::Bytes;
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ pub struct CacheLevel {
 }
 
 impl Machine {
-    /// This machine. Fields that the system does not tell are empty or 0.
+    /// This machine. Fields that the system does not report are empty or 0.
     pub fn here() -> Machine {
         let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         Machine {

@@ -1,4 +1,4 @@
-//! Memory of a step: who lies where, from when to when.
+//! Memory of a step: where each buffer lies, and for which kernels.
 
 use crate::table::{Align, Cell, Table};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub struct Life {
     /// Numbers of kernels, from 0.
     pub first: usize,
     pub last: usize,
-    /// Whether it is a result: there until the step has ended.
+    /// Whether it is a result, which is kept to the end of the step.
     #[serde(default)]
     pub kept: bool,
     /// The buffer that it takes the place of.
@@ -21,12 +21,12 @@ pub struct Life {
     pub over: Option<String>,
 }
 
-/// The memory of a step: what is given, and an arena for everything else.
+/// The memory of a step: inputs, and an arena for all other buffers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryMap {
-    /// Inputs and parameters: name and bytes. They are there all the time.
+    /// Inputs and parameters: name and bytes. They are held all the time.
     pub given: Vec<(String, u64)>,
-    /// What runs, in order.
+    /// Names of the kernels, in order.
     pub kernels: Vec<String>,
     /// In order of first use.
     pub lives: Vec<Life>,
@@ -37,23 +37,23 @@ impl MemoryMap {
         self.given.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// What is given, and the results.
+    /// Bytes of inputs, parameters and results.
     pub fn boundary_bytes(&self) -> u64 {
         self.given_bytes() + self.lives.iter().filter(|l| l.kept).map(|l| l.bytes).sum::<u64>()
     }
 
-    /// Bytes from the start of the arena to the end of what lies highest.
+    /// Bytes from the start of the arena to the end of the highest buffer.
     pub fn arena_bytes(&self) -> u64 {
         self.lives.iter().map(|l| l.offset + l.bytes).max().unwrap_or(0)
     }
 
-    /// The last kernel at which a buffer has its place for itself: where another one is written over it, that one counts.
+    /// The last kernel at which a buffer has its place for itself, without the kernel that writes another one over it.
     pub fn until(&self, life: &Life) -> usize {
         let replaced = self.lives.iter().any(|l| l.first == life.last && l.over.as_ref() == Some(&life.name));
         if replaced { life.last.saturating_sub(1) } else { life.last }
     }
 
-    /// What is in the arena while a kernel runs.
+    /// The buffers in the arena while a kernel runs.
     pub fn alive(&self, kernel: usize) -> impl Iterator<Item = &Life> {
         self.lives.iter().filter(move |l| (l.first..=self.until(l)).contains(&kernel))
     }
@@ -62,12 +62,12 @@ impl MemoryMap {
         self.alive(kernel).map(|l| l.bytes).sum()
     }
 
-    /// The kernel at which most is alive, the first of equals; none if nothing runs.
+    /// The kernel at which most bytes are alive, the first of equals; `None` without kernels.
     pub fn fullest(&self) -> Option<usize> {
         (0..self.kernels.len()).rev().max_by_key(|k| self.alive_bytes(*k))
     }
 
-    /// Where the peak is, in a sentence; empty if nothing runs.
+    /// The place of the peak, in a sentence; empty without kernels.
     pub fn summary(&self) -> String {
         let megabytes = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
         let Some(at) = self.fullest() else { return String::new() };
@@ -84,7 +84,7 @@ impl MemoryMap {
         )
     }
 
-    /// What is alive at the fullest kernel, the largest first.
+    /// The buffers that are alive at the peak, the largest first.
     pub fn table(&self) -> Table {
         let mut table = Table::new(&[
             ("alive at the peak", "", Align::Left),

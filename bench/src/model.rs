@@ -1,8 +1,7 @@
 //! What a report shows, as plain values: filled by the pipeline, exact through JSON, drawn by [`crate::report`].
 //!
-//! Every list may be empty: the report then says that the part was not run. Derived figures (speedups, reductions, gaps)
-//! are methods, so that they cannot disagree with what they are derived from. No value is ever negative or NaN
-//! ([`crate::check`]).
+//! Every list may be empty: the report then states that the part was not run. Derived figures (speedups, reductions, gaps) are methods,
+//! so that they cannot disagree with their inputs. No value is ever negative or NaN ([`crate::check`]).
 
 use crate::memory::MemoryMap;
 use crate::mue::{Mue, TensorVolume};
@@ -28,7 +27,7 @@ pub struct Report {
     pub waterfall: Vec<WaterfallStep>,
     #[serde(default)]
     pub graph: DataflowGraph,
-    /// Every kernel of the plan and of the unfused program once, beside what computes the same.
+    /// Every kernel of the plan and of the unfused program once, matched with the kernels that compute the same.
     #[serde(default)]
     pub comparison: Vec<Comparison>,
     /// One row for each operator of the unfused program (Table III).
@@ -43,7 +42,7 @@ pub struct Report {
     /// Table II.
     #[serde(default)]
     pub algebraic: Vec<AlgebraicVariant>,
-    /// Each way to undo a composition, weighed.
+    /// Each way to undo a fusion of contractions, with its times.
     #[serde(default)]
     pub compositions: Vec<CompositionRow>,
     /// Products of a library that offers several algorithms (Fig. 4).
@@ -64,7 +63,7 @@ pub struct Report {
     pub selection: Vec<SelectionRow>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<Coverage>,
-    /// How sure the choice is.
+    /// The robustness of the choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certainty: Option<Certainty>,
     /// Of one step of the plan.
@@ -129,8 +128,8 @@ pub struct GraphEdge {
     pub memlet: String,
 }
 
-/// Kernels of the plan beside those of the unfused program that compute the same together: the smallest pieces whose times can be
-/// compared. Either side may be empty: a change of layout, or an operator that the plan needs no kernel for.
+/// Kernels of the plan, and the kernels of the unfused program that together compute the same: the smallest groups whose times can be
+/// compared. Either side may be empty: a relayout, or an operator for which the plan needs no kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     pub kernels: Vec<String>,
@@ -218,7 +217,7 @@ impl OperatorRow {
         quotient(self.unfused?.value().0, self.ours?.value().0)
     }
 
-    /// What limits it: the larger of % of peak and MUE says which resource is nearer to its end.
+    /// The limiting resource: the larger of % of peak and MUE shows which one is nearer to its limit.
     pub fn bound(&self) -> Option<Bound> {
         let (mue, peak) = (self.mue?.percent(), self.percent_of_peak?);
         Some(match mue > peak {
@@ -245,7 +244,7 @@ pub struct ClassShare {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AlgebraicVariant {
-    /// What is fused or not, e.g. `Q, K, V projections`.
+    /// The contractions that may be fused, e.g. `Q, K, V projections`.
     pub site: String,
     /// `separate`, `Q with K`, `all three`.
     pub variant: String,
@@ -256,47 +255,47 @@ pub struct AlgebraicVariant {
     pub chosen: bool,
 }
 
-/// A composed kernel, weighed against what runs in its place where it is not composed, or not as far.
+/// A fused kernel, compared with the kernels that replace it where it is split entirely or in part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CompositionRow {
     /// The kernel, or the weights that could be stacked.
     pub subject: String,
     /// `epilogue`, `rows`, `prologue`, `chain`.
     pub holds: Vec<String>,
-    /// What would be otherwise, e.g. `norm1 without rows`.
+    /// The change, e.g. `norm1 without rows`.
     pub change: String,
-    /// Kernels that run only as it is, and those that run only after the change.
+    /// Kernels that run only without the change, and those that run only after it.
     pub with: Vec<CompositionPart>,
     pub instead: Vec<CompositionPart>,
-    /// Whether the change was made in the mixed program.
+    /// Whether the change was made in the partially fused program.
     pub changed: bool,
-    /// What the change cannot bring, and why.
+    /// What the change cannot achieve, and why.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
 
-/// A contraction under every algorithm that was measured: what it costs to take the one that the library would choose itself.
+/// A contraction under every measured algorithm: the cost of taking the library's own choice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProductRow {
     pub kernel: String,
     /// Measured configurations, and distinct descriptions among them, each with algorithms of its own.
     pub measured: u64,
     pub descriptions: u64,
-    /// The fastest of all.
+    /// The fastest time of all.
     pub best: Time,
     /// The library's own choice for that description; `None` if it has no time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<Time>,
-    /// Of all descriptions with a time of the library's choice, the largest quotient of that and the best.
+    /// The largest ratio of the library's own choice to the best, over all descriptions with both times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst: Option<f64>,
-    /// The fastest on plain units alone; `None` where there are no others, or none was measured.
+    /// The fastest time on plain units alone; `None` where there are no other units, or none was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plain: Option<Time>,
 }
 
 impl ProductRow {
-    /// How much longer the library's own choice takes, as a part of the best.
+    /// The excess of the library's own choice over the best time, as a part of the best.
     pub fn loss(&self) -> Option<f64> {
         Some(quotient(self.first?.value().0, self.best.value().0)? - 1.0)
     }
@@ -311,13 +310,13 @@ impl ProductRow {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CompositionPart {
     pub kernel: String,
-    /// The best that was measured; `None` if the budget did not reach it.
+    /// The best measured time; `None` if the budget did not suffice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
 }
 
 impl CompositionRow {
-    /// Milliseconds as it is; `None` where a kernel has no time.
+    /// Milliseconds without the change; `None` where a kernel has no time.
     pub fn with_ms(&self) -> Option<f64> {
         self.with.iter().map(|p| p.time.map(|t| t.value().0)).sum()
     }
@@ -430,7 +429,7 @@ pub struct ContenderTimes {
     pub name: String,
     /// The plan that the report is about.
     pub ours: bool,
-    /// What the plan is compared with, not another that could have been taken.
+    /// Whether the plan is compared with it and could not have been taken instead.
     #[serde(default)]
     pub baseline: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -447,7 +446,7 @@ pub struct MovementRow {
     pub definition: String,
     pub unfused: Bytes,
     pub fused: Bytes,
-    /// With kernels composed around contractions, where these are counted.
+    /// With kernels fused around contractions, where contractions are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub composed: Option<Bytes>,
 }
@@ -465,7 +464,7 @@ pub struct SelectionRow {
     pub total: Time,
     /// Sum of the per-operator minima over all measured configurations and variants.
     pub lower_bound: Time,
-    /// Whether the method proves that no plan of the configurations that were measured is faster; of others nothing is known.
+    /// Whether the method proves that no plan from measured configurations is faster. Unmeasured ones are not covered.
     pub proven: bool,
 }
 
@@ -476,16 +475,16 @@ impl SelectionRow {
     }
 }
 
-/// What became of the configurations; the last six add up to the first, unless there are more than can be counted.
+/// The outcomes of the configurations; the last six add up to the first, unless the numbers saturate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Coverage {
     pub enumerated: u64,
-    /// The same code and strides as another one.
+    /// Equal to another configuration in code and strides.
     pub identical: u64,
     pub bounded_out: u64,
     pub raced: u64,
     pub full: u64,
-    /// Wrong results, and what did not compile or run.
+    /// Configurations with wrong results, and those that did not compile or run.
     #[serde(default)]
     pub unfit: u64,
     pub not_reached: u64,
@@ -494,11 +493,11 @@ pub struct Coverage {
 impl Coverage {
     /// Settled without a full set of samples.
     pub fn ruled_out(&self) -> u64 {
-        // What there is may be more than can be counted: then no difference says what became of some.
+        // The counts may saturate, so that a difference would be wrong.
         [self.identical, self.bounded_out, self.raced, self.unfit].into_iter().fold(0, u64::saturating_add)
     }
 
-    /// What a choice from measurements says nothing beyond; it stands beside every word of a proof.
+    /// The measurements that a choice is relative to; every statement of a proof carries them.
     pub fn relative(&self) -> String {
         let count = |n: u64| Cell::count(n).text;
         let others = if self.ruled_out() > 0 { format!(", {} were ruled out", count(self.ruled_out())) } else { String::new() };
@@ -507,13 +506,13 @@ impl Coverage {
     }
 }
 
-/// How often the choice is the best when all times are drawn again from their samples.
+/// How often the choice stays the best when all times are resampled.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Certainty {
     pub redraws: u64,
-    /// Share of them, 0 to 1, in which no choice costs less.
+    /// Share of resamplings, 0 to 1, in which no choice costs less.
     pub best: f64,
-    /// The most that the choice costs above the best in any of them, as a share of that.
+    /// The largest excess of the choice over the best in any resampling, as a share of the best.
     pub worst_regret: f64,
 }
 
@@ -547,7 +546,7 @@ pub struct FusionRefusal {
     pub first: String,
     pub second: String,
     pub reason: String,
-    /// What reasons of this kind have in common; empty if there is nothing but the reason.
+    /// The text that refusals for this kind of reason share; empty if there is only the reason.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kind: String,
 }

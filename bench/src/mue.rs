@@ -1,7 +1,7 @@
-//! Memory usage efficiency: MUE = Q/D · B/B̂ · 100, with its two factors apart.
+//! Memory usage efficiency: MUE = Q/D · B/B̂ · 100, with its two factors.
 //!
-//! Q is the least that must move (each tensor at the kernel's outer memlets once), D what the implementation moves, B the
-//! bandwidth it reaches, B̂ the copy bandwidth of the same run. A kernel is at 100 only if it moves nothing twice *and*
+//! Q is the least number of bytes that must move (each tensor at the kernel's outer memlets once), D the bytes that the implementation
+//! moves, B the bandwidth it reaches, B̂ the copy bandwidth of the same run. A kernel is at 100 only if it moves every byte once *and*
 //! moves it as fast as a copy does.
 
 use crate::unit::{Bytes, Measured, Milliseconds};
@@ -34,7 +34,7 @@ pub struct CopyBandwidth {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mue {
-    /// What Q is made of.
+    /// The tensors that add up to Q.
     pub tensors: Vec<TensorVolume>,
     /// Q/D, at most 1.
     pub io: f64,
@@ -44,7 +44,7 @@ pub struct Mue {
 
 impl Mue {
     /// # Errors
-    /// When `moved` (D) is nothing or less than the tensors' sum (Q), or a time or bandwidth is not a positive number.
+    /// If `moved` (D) is zero or less than the tensors' sum (Q), or a time or bandwidth is not a positive number.
     pub fn new(
         kernel: &str,
         tensors: Vec<TensorVolume>,
@@ -65,7 +65,7 @@ impl Mue {
                 return Err(MueError::NotPositive { kernel: kernel(), what, value });
             }
         }
-        // Bytes per millisecond are kilobytes per second: 10⁶ of them are a gigabyte per second.
+        // Bytes per millisecond are kilobytes per second: 10⁶ kilobytes per second are a gigabyte per second.
         let reached = moved.0 as f64 / time.0.0 / 1e6;
         Ok(Mue { tensors, io: least.0 as f64 / moved.0 as f64, bandwidth: reached / copy.gigabytes_per_second.0 })
     }

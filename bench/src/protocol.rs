@@ -1,6 +1,6 @@
 //! The measuring protocol: warm up, interleave the contenders A B A B, repeat until a bound, keep every sample.
 //!
-//! Correctness comes first and is the caller's: nothing may be handed to this module that has not been checked.
+//! The caller checks correctness first: only checked programs may be handed to this module.
 
 use crate::stats::{Interval, Ratio, Samples, StatsError, Summary, paired_ratio};
 use crate::unit::{Bytes, Measured, Milliseconds};
@@ -62,10 +62,10 @@ impl Default for Protocol {
     }
 }
 
-/// What is run again and again. It may tell the milliseconds that it took, by a nearer clock than that of this process.
+/// A closure that is run repeatedly. It may return the milliseconds that it took, by a more accurate clock than this process's.
 type Run<'a, E> = Box<dyn FnMut() -> Result<Option<f64>, E> + 'a>;
 
-/// Something with a name that can be run again and again.
+/// A named closure that can be run repeatedly.
 pub struct Contender<'a, E> {
     pub name: String,
     run: Run<'a, E>,
@@ -76,7 +76,7 @@ impl<'a, E> Contender<'a, E> {
         Contender { name: name.into(), run: Box::new(move || run().map(|()| None)) }
     }
 
-    /// One that may tell its own milliseconds, as a device with a clock of its own does.
+    /// A contender that returns its own milliseconds, as a device with a clock of its own does.
     pub fn timed(name: impl Into<String>, run: impl FnMut() -> Result<Option<f64>, E> + 'a) -> Self {
         Contender { name: name.into(), run: Box::new(run) }
     }
@@ -103,7 +103,7 @@ impl Timing {
         Ok(Measured(Milliseconds(Samples::new(self.samples.clone())?.median())))
     }
 
-    /// How many times faster this one is than `other`; the lower end of the interval is the claim.
+    /// How many times faster this contender is than `other`; the lower end of the interval is the claim.
     ///
     /// Rounds are paired where both have equally many, as [`Protocol::race`] makes them. Otherwise the intervals of the
     /// two medians are divided crosswise, which is wider than 95% and therefore still safe to claim from.
@@ -140,7 +140,7 @@ impl Protocol {
         timings.pop().ok_or(ProtocolError::NoContender)
     }
 
-    /// Times several contenders in the same run, A B A B, so that drift of the machine hits all of them alike.
+    /// Times several contenders in the same run, A B A B, so that drift of the machine affects all alike.
     ///
     /// # Errors
     /// [`ProtocolError::NoContender`]; [`ProtocolError::Run`] as soon as a run fails.

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Everything needed to make the numbers again, or to know why they cannot be made again.
+/// Everything needed to reproduce the numbers, or to know why they cannot be reproduced.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
     pub machine: Machine,
@@ -21,7 +21,7 @@ pub struct Provenance {
     /// Commit of the source tree, `+` behind it if files were changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// The command line that makes the numbers again.
+    /// The command line that reproduces the numbers.
     pub command: String,
     /// UTC, ISO 8601.
     pub date: String,
@@ -95,7 +95,7 @@ pub struct Record {
 /// Writes `path` whole: the provenance as `#` lines, a header, one line for each sample.
 ///
 /// # Errors
-/// Whatever the file system says.
+/// Errors of the file system.
 pub fn write(path: &Path, provenance: &Provenance, records: &[Record]) -> std::io::Result<()> {
     atomic::write(path, csv(provenance, records).as_bytes())
 }

@@ -38,7 +38,7 @@ pub struct Samples {
     sorted: Vec<f64>,
 }
 
-/// What a table prints of a distribution; all in the unit of the samples.
+/// Statistics of a distribution for tables; all in the unit of the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     pub count: usize,

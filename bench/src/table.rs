@@ -22,7 +22,7 @@ pub struct Column {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cell {
     pub text: String,
-    /// What the column is sorted by; cells without it sort by their text, after the numbers.
+    /// The key by which the column is sorted; cells without one sort by their text, after the numbers.
     pub sort: Option<f64>,
     pub strong: bool,
 }
@@ -38,7 +38,7 @@ impl Cell {
         Cell { text: format!("{value:.decimals$}"), sort: Some(value), strong: false }
     }
 
-    /// Of what may be more than anyone can count: from a thousand million on in powers of ten.
+    /// A count; from a thousand million on it is written in powers of ten.
     pub fn count(n: u64) -> Cell {
         let text = match n {
             0..1_000_000_000 => n.to_string(),
@@ -78,7 +78,7 @@ impl Cell {
 pub struct Table {
     pub columns: Vec<Column>,
     pub rows: Vec<Vec<Cell>>,
-    /// Below all rows, whatever they are sorted by: what they add up to.
+    /// A row of totals below all others, whatever the sorting.
     pub total: Option<Vec<Cell>>,
 }
 

@@ -20,12 +20,12 @@ pub struct Flop(pub u64);
 #[serde(transparent)]
 pub struct Milliseconds(pub f64);
 
-/// Said by a model, not by a clock or a counter.
+/// A value from a model, not from a clock or a counter.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Predicted<T>(pub T);
 
-/// Taken from a clock or a counter on the machine of the report.
+/// A value from a clock or a counter on the machine of the report.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Measured<T>(pub T);

@@ -1,4 +1,4 @@
-//! The report as a whole: what it refuses, what it survives, and that it stands alone.
+//! The report as a whole: the inputs it refuses, those it survives, and that the page is self-contained.
 
 use bench::memory::{Life, MemoryMap};
 use bench::model::*;
@@ -216,7 +216,7 @@ fn captions_name_machine_and_command() {
     assert!(html.matches(caption).count() > figures.len(), "under each figure, the graph and each table");
 }
 
-/// What was compared adds up to all kernels of both sides; a kernel without a partner counts in its own sum alone.
+/// Compared times add up to all kernels of both sides; a kernel without a partner counts in its own sum alone.
 #[test]
 fn times_of_what_is_compared_add_up() {
     let row = |kernels: &[&str], operators: &[&str], unfused: Option<f64>, ours: Option<f64>| Comparison {
@@ -238,12 +238,12 @@ fn times_of_what_is_compared_add_up() {
     assert_eq!(line, Some(vec!["qkv", "6.00", "4.00", "1.50", "q", "+", "k", "+", "v"]), "{text}");
     let html = table.html().into_string();
     assert!(html.contains("</tbody><tfoot><tr><td><strong>all</strong></td>"), "{html}");
-    // A time that is missing leaves no sum.
+    // A missing time leaves no sum.
     let table = bench::report::tables::comparison(&[row(&["a"], &["b"], None, Some(1.0))]);
     assert_eq!(table.total.iter().flatten().nth(1).map(|cell| cell.text.as_str()), Some("–"));
 }
 
-/// The same reason is said once, with a count and what it is said of.
+/// The same reason is one row, with a count and the names it applies to.
 #[test]
 fn refusals_of_a_kind_are_one_row() {
     let refusal = |first: &str, second: &str, reason: &str, kind: &str| FusionRefusal {
@@ -336,7 +336,8 @@ fn few_configurations_are_marks() {
     assert_eq!([2, 7, 8].map(polygons), [polygons(1), polygons(1), polygons(1) + 1]);
 }
 
-/// A kernel may be weighed against several changes, of which one is made: it is in the mixed program as it is for none of them.
+/// A kernel may have several trial changes, of which one is made: none of the others shows the kernel as it is in the partially fused
+/// program.
 #[test]
 fn of_several_changes_the_one_that_was_made_is_told() {
     let rows = |changed: bool| {

@@ -1,4 +1,4 @@
-//! What a sweep itself takes: the first thousand configurations of the BERT-large layer for a GPU, on a bench that takes no time.
+//! The overhead of a sweep: the first thousand configurations of the BERT-large layer for a GPU, on a bench that takes no time.
 //!
 //! `cargo bench -p recipes --bench choosing`. Stacked projections, b=8, j=512, bf16; times are made up from configurations.
 
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 const CONFIGURATIONS: u64 = 1000;
 
-/// Ends the sweep after so many configurations.
+/// Ends the sweep after a number of configurations.
 struct Instantly<'a> {
     timed: u64,
     enough: &'a AtomicBool,
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Its spaces are those of a GPU; nothing runs on it.
     let device = ShimDevice::new(std::env::temp_dir());
     let chosen = || -> Result<Duration, Box<dyn std::error::Error>> {
-        // Spaces remember what they have worked out: new ones each time.
+        // Spaces cache their results, so each run builds new ones.
         let problem = build_problem(&variant.program, &device)?;
         let spaces: Vec<&dyn KernelSpace> = problem.kernels.iter().map(|k| k as &dyn KernelSpace).collect();
         let mut store = Store::in_memory();

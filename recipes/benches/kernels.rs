@@ -1,5 +1,5 @@
-//! Every kernel of two shipped recipes in its natural layout, those composed around contractions among them: groups
-//! `kernel, program/shape/layout/device`.
+//! Every kernel of two shipped recipes in row-major layouts, including those fused around contractions: groups `kernel,
+//! program/shape/layout/device`.
 //!
 //! `cargo bench -p bench --bench kernels -- [FILTER] [--measurement-time SECONDS]`. Each kernel is checked against the oracle before it is timed.
 
@@ -21,7 +21,7 @@ fn recipe(criterion: &mut Criterion, file: &str, sizes: &[(&str, i64)]) -> Resul
     let recipe = recipes::load::load(&path, &overrides)?;
     let programs = recipes::pipeline::variants::programs::programs(&recipe, false)?;
     let mut seen = BTreeSet::new();
-    // Kernels that are the same in another program are timed once.
+    // Kernels that two programs share are timed once.
     let separate = programs.variants.first();
     for variant in separate.into_iter().chain(programs.variants.iter().filter(|v| !v.compositions.is_empty())) {
         kernels(criterion, &variant.key.to_string(), &variant.program, &mut seen)?;
@@ -47,7 +47,7 @@ fn kernels(criterion: &mut Criterion, of: &str, program: &Sdfg, seen: &mut BTree
         group.bench_function(BenchmarkId::new("natural", format!("cpu-{}", pool.workers())), |b| {
             b.iter_custom(|times| {
                 bench.samples = times as usize;
-                // The sweep's own clock, which stops at some hundred runs: their mean stands for the rest.
+                // The sweep's own clock stops at some hundred runs: their mean stands for the other runs.
                 let ms = match bench.time(kernel.name(), &config, Duration::from_secs(60)) {
                     Ok(Timing::Samples(samples)) => samples.iter().sum::<f64>() / samples.len() as f64,
                     Ok(Timing::ExceededAfter(ms)) => ms,

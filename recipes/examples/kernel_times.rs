@@ -1,8 +1,8 @@
-//! How fast every kernel of a program is with all its tensors in one order of dims.
+//! Times every kernel of a program with all its tensors in one order of dims.
 //!
 //! `cargo run --release -p recipes --example kernel_times RECIPE VARIANT DIMS [COUNT [NAME]]` times the COUNT most promising
 //! knobs of each kernel (default 6) with DIMS from outer to inner, e.g. `b,h,j,k,u,i,p`, and prints the fastest three.
-//! Medians of warm runs; nothing is stored. NAME keeps kernels whose name contains it, =NAME the one of that name.
+//! Medians of warm runs in milliseconds; nothing is stored. NAME keeps kernels whose name contains it, =NAME the kernel of that name.
 
 use kernels::Toolchain;
 use kernels::pool::Pool;

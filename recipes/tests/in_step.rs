@@ -1,5 +1,4 @@
-//! Kernels and layouts that are faster otherwise within the step than alone. What is chosen depends on times: these tests run while
-//! nothing else does.
+//! Kernels and layouts that are faster within the step than alone. The choices depend on times, so these tests run on their own.
 
 #[path = "cli/command/mod.rs"]
 #[allow(dead_code)]
@@ -8,7 +7,7 @@ mod command;
 use command::{json, memlet, recipe, text, with_times};
 use serde_json::Value;
 
-/// Times that say the opposite of what was measured, all within a few percent: what is chosen is slow, and the step shows it.
+/// Times that contradict the measurements, all within a few percent: the selected configurations are slow, and the step shows it.
 #[test]
 fn a_kernel_that_is_slow_in_the_step_is_exchanged() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -19,9 +18,9 @@ fn a_kernel_that_is_slow_in_the_step_is_exchanged() {
         json(&memlet(&[&["optimize", mlp.as_str(), "--budget", budget, "--out", out], &more[..]].concat()))
     };
     let opposite = |record: &Value| 1.0 + 0.05 / (1.0 + record["samples"][0].as_f64().expect("a time"));
-    // Plans in which times within the step decided: on layouts, and on what else there is in the layouts of the fastest plan.
-    // On a slow machine a few seconds bring few configurations of a kernel in the same layouts: more are measured then. A budget
-    // counts what went before, so it has to rise.
+    // Plans that were decided by times within the step: on layouts, and on other knobs in the layouts of the fastest plan. On a slow
+    // machine a few seconds measure few configurations of a kernel in the same layouts, so the budget rises each round. A budget counts
+    // the time of earlier runs.
     let exchanged = (0..5).find_map(|round| {
         optimize(&file("measured"), &format!("{}s", 8 << round));
         let records = std::fs::read_to_string(file("measured/records.jsonl")).expect("records");
@@ -46,7 +45,7 @@ fn a_kernel_that_is_slow_in_the_step_is_exchanged() {
             let records = format!("{out}/records.jsonl");
             assert!(text(&memlet(&["explain", &path, kernel, "--records", &records])).contains("ms within the step instead of"));
         }
-        // Where layouts were chosen again, one that takes longer does so for the sake of its neighbours.
+        // Where layouts were reselected, a kernel may become slower for the benefit of its neighbours.
         let faster = |e: &Value| e["taken_ms"].as_f64() < e["chosen_ms"].as_f64();
         assert!(name.contains("chosen again") || exchanges.iter().all(faster), "{exchanges:?}");
         let run = json(&memlet(&["run", &path, "--timing", "0s", "--check", "--json"]));

@@ -129,7 +129,7 @@ impl Axis {
     }
 }
 
-/// Powers of ten beyond what is easily read are written as such.
+/// Numbers as text; those outside the range that is easily read are written as powers of ten.
 fn plain(value: f64) -> String {
     if (1e-3..1e5).contains(&value) {
         let text = significant(value);

@@ -12,8 +12,9 @@ const ROW: i32 = 62;
 const TOP: i32 = 92;
 const RIGHT: i32 = 660;
 
-/// Layers from top to bottom, a dot for each layout in its layer, a line for each measured configuration; the stronger
-/// a line, the faster it is among those of its layer. The shortest path is drawn beside the chosen one where they differ. References that lead nowhere are not drawn.
+/// Layers from top to bottom, a dot for each layout in its layer, a line for each measured configuration; the stronger a line, the faster
+/// the configuration is within its layer. The shortest path is drawn in addition to the chosen one where they differ. References that
+/// lead nowhere are not drawn.
 ///
 /// # Errors
 /// [`PlotError::Empty`] without nodes; [`PlotError::OffScale`] for a time that is negative or not a finite number.
@@ -21,7 +22,7 @@ pub fn config_graph(program: &str, graph: &ConfigGraph) -> Result<String, PlotEr
     if graph.nodes.is_empty() || graph.layers.is_empty() {
         return Err(PlotError::Empty { figure: NAME });
     }
-    // Only to refuse what is no time; the lines carry times as shades.
+    // This only refuses invalid times; lines show times as shades.
     Axis::linear(NAME, graph.edges.iter().map(|e| e.time.0.0), 0, 1)?;
     let left = 24 + graph.layers.iter().map(|l| text_width(l, 13)).max().unwrap_or(0).clamp(40, 200) + 20;
     let places = places(graph, left);

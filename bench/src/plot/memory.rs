@@ -15,10 +15,10 @@ const BOTTOM: i32 = 460;
 /// Kernels whose numbers fit below the axis.
 const NUMBERS: usize = 24;
 
-/// Each buffer as a rectangle from its first kernel to its last, where it lies; what is given at the bottom.
+/// Each buffer as a rectangle from its first kernel to its last, at its place in memory; inputs at the bottom.
 ///
 /// # Errors
-/// [`PlotError::Empty`] if nothing runs.
+/// [`PlotError::Empty`] without kernels.
 pub fn memory(program: &str, map: &MemoryMap) -> Result<String, PlotError> {
     let Some(fullest) = map.fullest() else { return Err(PlotError::Empty { figure: NAME }) };
     figure(WIDTH, BOTTOM + 52, &format!("Memory of a step: {program}"), |canvas| {
@@ -49,7 +49,7 @@ pub fn memory(program: &str, map: &MemoryMap) -> Result<String, PlotError> {
     })
 }
 
-/// Neighbours are told apart by a gap of a pixel, and by name where it fits.
+/// A gap of a pixel separates neighbours, and the name is written where it fits.
 fn buffer(canvas: &Canvas<'_>, life: &Life, (x, y): (i32, i32), (width, height): (i32, i32)) -> Result<(), PlotError> {
     let colour = if life.kept { OURS } else { BEST };
     let gap = |length: i32| if length > 3 { length - 1 } else { length };

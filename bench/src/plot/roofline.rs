@@ -13,8 +13,7 @@ const RIGHT: i32 = 720;
 const TOP: i32 = 76;
 const ENTRY: i32 = 17;
 
-/// A log–log roofline; points are numbered and named in a list beside it. Points without flop have no place on it and are
-/// left out of the picture but listed.
+/// A log–log roofline; points are numbered and named in a list next to it. Points without flop have no place on it and are only listed.
 ///
 /// # Errors
 /// [`PlotError::Empty`] without points or without any ceiling; [`PlotError::OffScale`] for NaN or infinite values.

@@ -16,10 +16,10 @@ const RIGHT: i32 = 800;
 /// Room for the longest name of a plan, `combined · exact, chosen again · in the step`, and a little more.
 const LONGEST: i32 = 360;
 
-/// One bar for each contender: forward and backward where they were timed apart, else the step as a whole.
+/// One bar for each contender: forward and backward where they were timed separately, else the step as a whole.
 ///
 /// # Errors
-/// [`PlotError::Empty`] when nobody has a time; [`PlotError::Stats`] for empty or NaN samples.
+/// [`PlotError::Empty`] if no contender has a time; [`PlotError::Stats`] for empty or NaN samples.
 pub fn totals(program: &str, contenders: &[ContenderTimes]) -> Result<String, PlotError> {
     let summary = |timing: &Option<Timing>| {
         timing.as_ref().map(Timing::summary).transpose().map_err(|source| PlotError::Stats { figure: NAME, source })

@@ -35,7 +35,7 @@ pub fn waterfall(program: &str, steps: &[WaterfallStep]) -> Result<String, PlotE
     })
 }
 
-/// A unit in which this many bytes are a number that a person reads, and how many bytes it has.
+/// A unit in which this many bytes are a readable number, and its size in bytes.
 fn unit(largest: u64) -> (&'static str, f64) {
     match largest {
         0..1_000_000 => ("kB", 1e3),
@@ -73,7 +73,7 @@ fn panel(
         let last = n + 1 == values.len();
         let end = axis.at(*value);
         canvas.bar((from, row(n) - 11), ((end - from).max(1), 22), if last { OURS } else { BEFORE }, *measured)?;
-        // What was measured is no share of what was predicted: kernels alone do not add up to a step.
+        // Measured times are compared with measured ones only: kernels alone do not add up to a step.
         let change = match firsts[usize::from(*measured)] {
             Some(base) if base > 0.0 => format!(" · {:+.0}%", 100.0 * (value / base - 1.0)).replace('-', "−"),
             _ => String::new(),

@@ -30,7 +30,7 @@ pub enum Section {
 /// Every figure that the report has data for.
 ///
 /// # Errors
-/// What the plots say of values that cannot be drawn; figures without data are left out.
+/// Errors of plots for values that cannot be drawn; figures without data are left out.
 pub fn draw(report: &Report) -> Result<Vec<Figure>, PlotError> {
     let program = report.program.as_str();
     let mut figures = Vec::new();

@@ -11,7 +11,7 @@ use std::fmt::Write;
 
 const HEIGHT: f64 = 42.0;
 
-/// The drawing, and the facts of each node for the panel beside it as a JSON array in the order of the nodes.
+/// The drawing, and a JSON array with the facts of each node for the side panel, in the order of the nodes.
 pub fn html(report: &Report) -> Markup {
     let graph = &report.graph;
     let place: BTreeMap<&str, usize> = graph.nodes.iter().enumerate().map(|(n, node)| (node.id.as_str(), n)).collect();

@@ -1,4 +1,4 @@
-//! The few numbers that come first: what was reached, and how far it is from what could be.
+//! The few numbers that come first: the results, and their distance from the limits.
 
 use crate::model::{ContenderTimes, Report, quotient};
 use crate::table::Cell;
@@ -7,7 +7,7 @@ use crate::unit::{Milliseconds, significant};
 pub struct Headline {
     pub value: String,
     pub label: String,
-    /// What the number rests on.
+    /// The basis of the number.
     pub basis: String,
 }
 
@@ -29,7 +29,8 @@ fn step(report: &Report) -> Option<Headline> {
     })
 }
 
-/// Against the fastest baseline that is not the plan itself. Plans that were not taken are nearly as fast; how near says little.
+/// The speed relative to the fastest baseline that is not the plan itself. Other contenders are nearly as fast, so a comparison with them
+/// says little.
 fn rival(report: &Report) -> Option<Headline> {
     let own = ours(report)?;
     let mine = own.step.as_ref()?;
@@ -49,7 +50,7 @@ fn rival(report: &Report) -> Option<Headline> {
     })
 }
 
-/// Of the programs that were timed. Every other definition of the baseline stands in the table of movement.
+/// The bytes of the programs that were timed. The table of movement has every other definition of the baseline.
 fn bytes(report: &Report) -> Option<Headline> {
     let (first, last) = (report.waterfall.first()?, report.waterfall.last()?);
     let (before, after) = (first.bytes?, last.bytes?);
@@ -71,7 +72,7 @@ fn gap(report: &Report) -> Option<Headline> {
     })
 }
 
-/// What a proof is relative to, whether there is one, and how sure the choice is: none of them is told without the others.
+/// The scope of a proof, whether there is one, and the robustness of the choice: the three are only stated together.
 fn coverage(report: &Report) -> Option<Headline> {
     let c = report.coverage.filter(|c| c.enumerated > 0)?;
     let best = report.selection.iter().min_by(|a, b| a.total.value().0.total_cmp(&b.total.value().0));
@@ -95,7 +96,7 @@ mod tests {
     use crate::protocol::{Cache, Timing};
     use crate::unit::Quantity;
 
-    /// "Proven" never stands alone: what it is relative to and how sure it is stand beside it.
+    /// "Proven" never stands alone: its scope and the robustness are stated with it.
     #[test]
     fn a_proof_says_what_it_is_relative_to() {
         let ms = |ms: f64| Quantity::Predicted(Milliseconds(ms));

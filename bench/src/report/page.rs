@@ -78,7 +78,7 @@ fn responsive(svg: &str) -> String {
 }
 
 fn caption(provenance: &Provenance) -> Markup {
-    // A device other than the cores stands first: the times are its own.
+    // A device other than the cores stands first, since the times are the device's.
     let device = provenance.versions.get("device").map(|device| format!("{device}, beside ")).unwrap_or_default();
     html! {
         span { "Machine: " (Text(&(device + &provenance.machine.line()))) "." } " "
@@ -209,7 +209,7 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
     parts
 }
 
-/// The choice, and what its proof is worth.
+/// The choice, and the scope and robustness of its proof.
 fn selection(report: &Report) -> Part<'_> {
     let worth = [report.coverage.map(|c| format!("A proof is {}.", c.relative())), report.certainty.map(|c| format!("{c}."))];
     let worth: Vec<String> = worth.into_iter().flatten().map(|line| capital(&line)).collect();

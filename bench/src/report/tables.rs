@@ -94,8 +94,8 @@ pub fn operators(rows: &[OperatorRow], holding: &str) -> Table {
     table
 }
 
-/// Like beside like: kernels of the plan, and those of the unfused program that compute the same together. Every kernel of both is in one
-/// row, so that the rows add up.
+/// Kernels of the plan, and the kernels of the unfused program that together compute the same. Every kernel of both is in one row, so
+/// that the rows add up.
 pub fn comparison(rows: &[Comparison]) -> Table {
     let mut table = Table::new(&[
         ("kernels of the plan", "", Left),
@@ -124,7 +124,7 @@ pub fn comparison(rows: &[Comparison]) -> Table {
     table
 }
 
-/// What Q of each kernel is made of.
+/// The tensors that add up to Q of each kernel.
 pub fn tensors(rows: &[OperatorRow]) -> Table {
     let mut table = Table::new(&[("kernel", "", Left), ("Q", "", Right), ("tensors", "", Left)]);
     for row in rows.iter().filter(|r| !r.moves.is_empty()) {
@@ -187,7 +187,7 @@ pub fn classes(report: &Report) -> Table {
             part(share.ours, after),
             time(share.unfused),
             time(share.ours),
-            // A kernel of the plan may hold operators of other classes: only all of them together are alike.
+            // A kernel of the plan may hold operators of other classes, so only the sums over all classes are comparable.
             Cell::default(),
         ]);
     }
@@ -229,7 +229,7 @@ pub fn algebraic(report: &Report) -> Table {
     table
 }
 
-/// Each composition and what it was weighed against: sums of the best times of kernels that only one of both runs.
+/// Each fusion of contractions and its alternative: sums of the best times of kernels that only one of both programs runs.
 pub fn compositions(rows: &[CompositionRow]) -> Table {
     let mut table = Table::new(&[
         ("composition", "", Left),
@@ -249,7 +249,7 @@ pub fn compositions(rows: &[CompositionRow]) -> Table {
     };
     for row in rows {
         let (with, instead) = (row.with_ms(), row.instead_ms());
-        // Of several changes to one kernel, another one may have been made.
+        // Another of several changes to one kernel may have been made.
         let made = rows.iter().find(|r| r.changed && r.subject == row.subject);
         let decision = match (made, row.holds.is_empty()) {
             (Some(made), _) => format!("no: {}", made.change),
@@ -273,7 +273,7 @@ pub fn compositions(rows: &[CompositionRow]) -> Table {
     table
 }
 
-/// What the library's own choice of algorithms costs, and what tensor cores bring (Fig. 4).
+/// The cost of the library's own choice of algorithms, and the gain by tensor cores (Fig. 4).
 pub fn products(rows: &[ProductRow]) -> Table {
     let mut table = Table::new(&[
         ("contraction", "", Left),
@@ -352,7 +352,7 @@ pub fn movement(report: &Report) -> Table {
         ("composed", "", Right),
         ("reduction", "%", Right),
     ]);
-    // What several definitions count alike is one row.
+    // Definitions with the same counts share a row.
     let figures = |row: &MovementRow| (row.unfused, row.fused, row.composed);
     for (n, row) in report.movement.iter().enumerate() {
         if report.movement[..n].iter().any(|known| figures(known) == figures(row)) {
@@ -411,7 +411,7 @@ pub fn coverage(report: &Report) -> Table {
     table
 }
 
-/// One row for each kernel: what the sweep found.
+/// One row for each kernel: the results of the sweep.
 pub fn sweeps(report: &Report) -> Table {
     let mut table = Table::new(&[
         ("kernel", "", Left),
@@ -453,10 +453,10 @@ pub fn policy(report: &Report) -> Table {
     table
 }
 
-/// Pairs that are named where many stay apart for one reason.
+/// Pairs that are named where many stay separate for one reason.
 const NAMED: usize = 8;
 
-/// Pairs that were not fused, those of one kind in one row, with a count; what most have in common first.
+/// Pairs that were not fused, with one row and a count for each kind of reason; the most frequent kind first.
 pub fn refusals(refusals: &[FusionRefusal]) -> Table {
     let mut groups: Vec<(&str, Vec<&FusionRefusal>)> = Vec::new();
     for refusal in refusals {
@@ -478,7 +478,7 @@ pub fn refusals(refusals: &[FusionRefusal]) -> Table {
     table
 }
 
-/// Every pair by itself, with all that is said of it.
+/// Every pair in a row of its own, with its full reason.
 pub fn each_refusal(refusals: &[FusionRefusal]) -> Table {
     let mut table = Table::new(&[("first", "", Left), ("second", "", Left), ("why they stay apart", "", Left)]);
     for row in refusals {

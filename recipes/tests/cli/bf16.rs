@@ -1,4 +1,4 @@
-//! Recipes stored in bf16: which tensors are, and the commands on one from the sweep to the files.
+//! Recipes stored in bf16: which tensors are in bf16, and the commands on such a recipe from the sweep to the files.
 
 use crate::command::{json, memlet, refused, text};
 use recipes::load::{Overrides, Recipe, load_str};
@@ -40,7 +40,7 @@ fn activations_are_narrow_and_what_sums_up_is_not() {
     {
         assert_eq!(of(name), Dtype::F32, "{name}");
     }
-    // What contractions multiply is bf16, forward and backward.
+    // Operands of contractions are bf16, forward and backward.
     for (_, _, unit) in program.units() {
         if let sdfg::Unit::Operation(operation) = unit
             && matches!(operation.op, sdfg::Op::Contraction { .. })
@@ -48,7 +48,7 @@ fn activations_are_narrow_and_what_sums_up_is_not() {
             assert!(operation.inputs.iter().all(|i| of(&i.data) == Dtype::Bf16), "{}", operation.name);
         }
     }
-    // A type of its own is kept, and cast where it is multiplied.
+    // A tensor's own type is kept, and cast where a contraction reads it.
     let own = ENCODER.replace("  wo: [i, h, p]", "  wo: {dims: [i, h, p], dtype: bf16}");
     let program = stored_as(&own, Dtype::Bf16).program;
     assert!(program.containers["wo"].dtype == Dtype::Bf16 && !program.containers.contains_key("wo.bf16"));
@@ -69,7 +69,7 @@ fn a_narrow_recipe_stores_weights_and_residuals_as_well() {
         assert_eq!(of(name), Dtype::F32, "{name}");
     }
     assert!(made.operators.containers.keys().all(|name| !name.ends_with(".bf16")), "nothing is left to cast");
-    // It still means what the f32 recipe means.
+    // It still computes the same as the f32 recipe.
     let plain = programs(&stored_as(ENCODER, Dtype::F32), false).unwrap();
     let run = Run { seed: 3, step: 1, dropout: true };
     let given = random_inputs(&with_small_sizes(&made.operators), 3).unwrap();
@@ -82,13 +82,13 @@ fn a_narrow_recipe_stores_weights_and_residuals_as_well() {
     }
 }
 
-/// Stacking sees through the casts, and every program still means what the f32 recipe means.
+/// Stacking sees through the casts, and every program still computes the same as the f32 recipe.
 #[test]
 fn casts_change_no_meaning_and_hide_no_stacking() {
     let (wide, narrow) = (stored_as(ENCODER, Dtype::F32), stored_as(ENCODER, Dtype::Bf16));
     let made = programs(&narrow, false).unwrap();
     let plain = programs(&wide, false).unwrap();
-    // Which stackings are worth composing may differ: casts move bytes.
+    // The worthwhile stackings of gemm-fused programs may differ: casts move bytes.
     let apart = |variants: &[Variant]| -> Vec<String> {
         variants.iter().filter(|v| v.compositions.is_empty()).map(|v| v.key.to_string()).collect()
     };
@@ -171,10 +171,10 @@ fn a_plan_reads_and_writes_narrow_tensors_and_says_how_accurate_it_is() {
             let norm = error["norm"].as_f64().expect("a number");
             assert!(norm < 0.02, "{error}");
         }
-        // It is narrow indeed: f32 would be a thousand times as near.
+        // The results are really narrow: f32 would be a thousand times more accurate.
         assert!(errors.iter().any(|e| e["norm"].as_f64().is_some_and(|n| n > 1e-4)));
     }
-    // The figures are those of the files.
+    // The figures agree with the files.
     let truth = oracle(&narrow, &given, &Run { seed: 1, step: 0, dropout: false }).unwrap();
     assert!(accuracy(&truth, &truth).iter().all(|a| a.norm == 0.0));
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 const RECIPE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/mlp.yaml");
 
-/// One run for all that reads its results: a sweep is the slow part.
+/// One run for all checks of its results: a sweep is the slow part.
 #[test]
 fn a_run_can_be_reported_explained_and_repeated() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -25,7 +25,7 @@ fn a_run_can_be_reported_explained_and_repeated() {
     assert!(first["timed"].as_array().expect("plans").iter().any(|t| t["plan"] == first["winner"]));
     assert!(first["verified"].as_array().expect("checks").iter().all(|v| v["worst"].as_f64().is_some_and(|w| w <= 1.0)));
 
-    // The budget is spent and the plan stands: nothing is measured, verified or timed again.
+    // The budget is spent and the plan stands: nothing is measured, verified or timed once more.
     let again = json(&memlet(&optimize));
     assert_eq!((&again["winner"], &again["plan"], &again["stored"]), (&first["winner"], &first["plan"], &first["stored"]));
     assert_eq!((again["timed"].as_array().map(Vec::len), again["verified"].as_array().map(Vec::len)), (Some(0), Some(0)));
@@ -43,20 +43,20 @@ fn a_run_can_be_reported_explained_and_repeated() {
         assert!(values[part].as_array().is_some_and(|rows| !rows.is_empty()), "{part} is empty");
     }
     times_add_up(&values);
-    // What became of the configurations adds up, and every one that is drawn was measured.
+    // The outcomes of the configurations add up, and every drawn configuration was measured.
     let count = |key: &str| values["coverage"][key].as_u64().expect("a count");
     let parts: u64 = ["identical", "bounded_out", "raced", "full", "unfit", "not_reached"].map(count).iter().sum();
     assert_eq!(parts, count("enumerated"));
     let chosen = values["sweeps"].as_array().expect("kernels").iter().filter(|s| s["chosen"].is_u64()).count();
     assert_eq!(chosen, values["sweeps"].as_array().expect("kernels").len(), "the plan runs a configuration that was not measured");
-    // Fusion neither adds nor loses contractions: 2·u·i·b and 2·o·u·b forward, the same again for each weight and for
-    // each operand whose gradient is asked for.
+    // Fusion neither adds nor loses contractions: 2·u·i·b and 2·o·u·b forward, and as much for each weight and for each operand with a
+    // gradient.
     let flop = |part: &str| -> u64 {
         let rows = values[part].as_array().expect("rows").iter().filter(|r| r["class"] == "contraction");
         rows.map(|r| r["flop"].as_u64().expect("flop")).sum()
     };
     assert_eq!(flop("operators"), 3 * 2 * 16 * (64 * 32 + 16 * 64));
-    // A kernel that swallowed its neighbours counts their element-wise work as its own.
+    // A kernel that is fused with its neighbours counts their element-wise work as its own.
     let composed = values["kernels"]
         .as_array()
         .expect("rows")
@@ -64,10 +64,10 @@ fn a_run_can_be_reported_explained_and_repeated() {
         .any(|r| r["class"] == "contraction" && r["holds"].as_array().is_some_and(|o| o.len() > 1));
     assert!(if composed { flop("kernels") >= flop("operators") } else { flop("kernels") == flop("operators") });
     let records = std::fs::read_to_string(folder.path().join("records.csv")).expect("records");
-    // A line for each, below the header: programs that share a kernel have it in their counts each, but in the records once.
+    // One line for each, below the header: programs that share a kernel each count it, but the records hold it once.
     assert_eq!(records.lines().count() as u64, 1 + first["stored"].as_u64().expect("a count"));
 
-    // Drawn again from its values, the page is the same.
+    // The page redrawn from its values is the same.
     text(&memlet(&["report", &out]));
     assert_eq!(std::fs::read_to_string(folder.path().join("report.html")).expect("a page"), page);
 
@@ -76,12 +76,12 @@ fn a_run_can_be_reported_explained_and_repeated() {
     let answer = json(&memlet(&["explain", &plan, kernel, "--json"]));
     assert_eq!(answer["choice"]["name"], kernel);
     assert!(answer["choice"]["runner_up"]["more_ms"].as_f64().is_none_or(|ms| ms >= 0.0));
-    // A plan knows its recipe, wherever that is now.
+    // A plan contains its recipe, wherever the file is now.
     std::fs::remove_file(&recipe).expect("a recipe");
-    // Why this program and no other is known to the records beside the plan.
+    // The records next to the plan explain the choice of the program.
     let program = json(&memlet(&["explain", &plan, "program", "--json"]));
     assert!(program["choice"]["total_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{program}");
-    // Why two kernels are not one is answered once, with the reason that the report gives.
+    // The reason why two kernels are separate is given once, and it is the report's.
     for refused in values["refusals"].as_array().expect("refusals") {
         let (first, second) = (refused["first"].as_str().expect("a kernel"), refused["second"].as_str().expect("a kernel"));
         let answer = json(&memlet(&["explain", &plan, first, second, "--json"]));
@@ -91,11 +91,11 @@ fn a_run_can_be_reported_explained_and_repeated() {
     }
     let told = memlet(&["explain", RECIPE, kernel]);
     assert!(String::from_utf8_lossy(&told.stderr).contains("this is a recipe and no plan; `memlet optimize"), "{told:?}");
-    // A folder is explained by its plan, and without a name by what can be asked about.
+    // A folder is explained by its plan; without a name the command lists all names.
     let told = text(&memlet(&["explain", &out]));
     assert!(told.contains(kernel) && told.contains(&format!("memlet explain {plan} NAME")), "{told}");
     assert_eq!(json(&memlet(&["explain", &out, kernel, "--json"]))["choice"]["name"], kernel);
-    // Kernels of the cores are checked beside the interpreter: in f32 they differ by rounding, and by no more than they may.
+    // Kernels of the cores are checked against the interpreter: in f32 they differ by rounding, within the tolerance.
     let checked = json(&memlet(&["run", &out, "--check", "--timing", "100ms", "--json"]));
     let checked = checked["checked"].as_array().expect("results").clone();
     assert!(checked.iter().all(|c| c["ratio"].as_f64().is_some_and(|ratio| ratio <= 1.0)), "{checked:?}");
@@ -103,7 +103,7 @@ fn a_run_can_be_reported_explained_and_repeated() {
     the_unfused_program_can_be_the_plan(&plan);
     selection_can_be_checked(folder.path());
     refused_plans_do_not_run(&plan);
-    // What a kernel holds is explained by it.
+    // An operator inside a kernel is explained by that kernel.
     let held = values["kernels"].as_array().expect("kernels").iter().find(|k| k["holds"].as_array().is_some_and(|h| h.len() > 1));
     let held = held.expect("a fused kernel");
     let operator =
@@ -120,7 +120,7 @@ fn a_run_can_be_reported_explained_and_repeated() {
     assert!(String::from_utf8_lossy(&unknown.stderr).contains(kernel), "known names are listed");
 }
 
-/// Where nothing that is fused is faster, the unfused program is the plan: it is explained like any other.
+/// Where no fused program is faster, the unfused program is the plan: it is explained like any other.
 fn the_unfused_program_can_be_the_plan(plan: &str) {
     let mut whole: Value = serde_json::from_slice(&std::fs::read(plan).expect("a plan")).expect("JSON");
     whole["chosen"] = whole["baselines"][1].clone();
@@ -132,7 +132,7 @@ fn the_unfused_program_can_be_the_plan(plan: &str) {
     assert!(String::from_utf8_lossy(&output.stderr).contains("nothing in it is fused"), "{output:?}");
 }
 
-/// A plan that a check has refused says so, and runs when it is forced to.
+/// A plan that a check has refused reports it, and runs only with --force.
 fn refused_plans_do_not_run(plan: &str) {
     let mut value: Value = serde_json::from_str(&std::fs::read_to_string(plan).expect("a plan")).expect("JSON");
     let file = plan.replace("plan.json", "refused.json");
@@ -148,7 +148,7 @@ fn refused_plans_do_not_run(plan: &str) {
     }
 }
 
-/// Like is compared with like: every kernel of the plan and of the unfused program once, so that sums are those of both.
+/// Every kernel of the plan and of the unfused program is compared once, so that the sums are those of both programs.
 fn times_add_up(report: &Value) {
     let rows = |part: &str| report[part].as_array().expect("rows").clone();
     let ms = |time: &Value| time["measured"].as_f64().unwrap_or(0.0);
@@ -167,13 +167,13 @@ fn times_add_up(report: &Value) {
     assert!(near(sum("comparison", "unfused"), sum("operators", "unfused")) || operators.iter().any(|name| name.starts_with("relayout")));
 }
 
-/// From the records alone: the choice, its certificate, and everything that makes them worthless.
+/// From the records alone: the choice, its certificate, and every change that invalidates it.
 fn selection_can_be_checked(folder: &Path) {
     let (records, certificate) = (path(folder, "records.jsonl"), path(folder, "certificate.json"));
-    // The one that `optimize` wrote.
+    // The certificate that `optimize` wrote.
     let confirmed = json(&memlet(&["verify-selection", &certificate, "--json"]));
     assert_eq!(confirmed["proven"], true);
-    // Solved again, the same: byte for byte.
+    // Solving once more gives the same bytes.
     let solve = ["solve", &records, "--resamples", "5", "--json"];
     let first = text(&memlet(&solve));
     assert_eq!(text(&memlet(&solve)), first);
@@ -220,7 +220,7 @@ fn selection_can_be_checked(folder: &Path) {
     refused(&["solve", &fewer], "does not describe it");
 }
 
-/// One composed kernel is made slow in the records, the others fast: it is undone, they stay, and the program of that
+/// One fused kernel is made slow in the records, the others fast: its fusion is undone, the others stay, and the resulting program
 /// competes.
 #[test]
 fn a_composition_that_does_not_pay_is_undone() {

@@ -1,4 +1,5 @@
-//! The comparison with peers, with scripts in their place: who is timed, who is not and why, and who runs when.
+//! The comparison with peers, which are replaced by scripts: the peers that are timed, those that are not and why, and the order of
+//! turns.
 //!
 //! With `MEMLET_TORCH`, `MEMLET_JAX` and `MEMLET_ONNX` set to Pythons, the real workers are checked too, at tiny sizes.
 
@@ -23,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
-/// The oracle in the place of a plan; notes its turns where the workers note theirs.
+/// The oracle in place of a plan; it notes its turns in the same file as the workers.
 struct Oracle {
     program: Sdfg,
     given: Tensors,
@@ -68,7 +69,7 @@ fn recipe(name: &str) -> Recipe {
     stored(name, None, false)
 }
 
-/// A recipe with other types.
+/// A recipe stored in other types.
 fn stored(name: &str, dtype: Option<Dtype>, narrow: bool) -> Recipe {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{name}.yaml"));
     let sizes = [("b", 2), ("j", 5), ("h", 3), ("p", 4), ("i", 12), ("u", 10)].map(|(d, n)| (d.to_string(), n));
@@ -117,13 +118,13 @@ fn python() -> Option<PathBuf> {
     found.then(|| PathBuf::from("python3"))
 }
 
-/// The same Python for all.
+/// The same Python for all frameworks.
 fn everywhere(python: &Path) -> Pythons {
     let python = || Some(python.to_path_buf());
     Pythons { torch: python(), jax: python(), onnx: python() }
 }
 
-/// A folder with the stand-in for all workers, and what it says are its results: ours, dropout off.
+/// A folder with the stand-in for all workers and the results that it returns: ours, dropout off.
 fn stage(recipe: &Recipe) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for name in ["torch_worker.py", "jax_worker.py", "onnx_worker.py"] {
@@ -133,7 +134,7 @@ fn stage(recipe: &Recipe) -> tempfile::TempDir {
     let run = Run { seed: 1, step: 0, dropout: false };
     let found = interpret(&program, &random_inputs(&program, 1).unwrap(), &run).unwrap();
     let truth: Tensors = results(&program).iter().map(|c| (c.name.clone(), found[&c.name].clone())).collect();
-    // As the workers answer, whatever they hold.
+    // The file is f32, as the workers' answers always are.
     write_as(&folder.path().join("truth.safetensors"), &truth, &|_| Dtype::F32).unwrap();
     folder
 }
@@ -178,11 +179,11 @@ fn only_who_agrees_is_timed_and_everyone_is_accounted_for() {
     assert_eq!(report.rows[0].versions["threads"], "2");
     let text = report.text(false);
     assert!(text.contains("best peer is eager, highest: its time ÷ ours is 0.500"), "{text}");
-    // Half of our forward pass of 2 ms: without dropout on both sides, and apart from those that do the whole step.
+    // Half of our forward pass of 2 ms: dropout is off on both sides, and the row is separate from those with a whole step.
     let forward = report.rows.iter().find(|r| r.variant == "onnx").unwrap();
     assert!(forward.forward_only && text.contains("of the forward pass alone, dropout off"), "{text}");
     assert_eq!(report.ours.as_ref().unwrap().step_ms, 6.0);
-    // 6 MB, of which 2 are given: ours are 3 and 1.
+    // Theirs has 6 MB, including 2 MB of inputs; ours has 3 and 1.
     assert_eq!(report.rows[0].memory, Some(TensorBytes { given_bytes: 2_000_000, peak_bytes: 6_000_000 }));
     assert_eq!(report.rows.iter().filter(|r| r.memory.is_some()).count(), 1, "who was not admitted is not watched");
     let line = text.lines().rfind(|l| l.starts_with("eager")).unwrap();
@@ -227,7 +228,7 @@ fn turns_alternate_and_never_overlap() {
     let report = compared(&recipe, &two, folder.path(), 1).unwrap();
     assert_eq!(report.exit_code(), 0);
     let turns = fs::read_to_string(folder.path().join("turns")).unwrap();
-    // Between our first two steps and the race, seven rounds find out how eager's threads wait best.
+    // Between our first two steps and the race, seven rounds measure how eager's threads wait best.
     let probed = 4..4 + 7 * 2 * 4;
     let (probes, lines): (Vec<_>, Vec<_>) = turns.lines().enumerate().partition(|(n, _)| probed.contains(n));
     assert!(probes.iter().all(|(_, line)| line.starts_with("eager")));
@@ -252,13 +253,13 @@ fn a_wrong_request_names_what_is_missing() {
     assert_eq!(compared(&recipe, &nowhere, folder.path(), 0).unwrap_err().exit_code(), 2);
 }
 
-/// What a Python lacks is said in a line, with the command that installs it, and for all peers at once.
+/// Missing modules are reported in a line with the command that installs them, for all peers at once.
 #[cfg(unix)]
 #[test]
 fn peers_are_checked_before_anything_else() {
     let Some(python) = python() else { return };
     let folder = tempfile::tempdir().unwrap();
-    // A Python that sees no packages but those that stand in for the framework and lack the rest.
+    // A Python that sees no packages but stand-ins for the framework, and lacks the others.
     let bare = folder.path().join("bare");
     fs::write(&bare, format!("#!/bin/sh\nexec {} -I -S \"$@\"\n", python.display())).unwrap();
     let mut rights = fs::metadata(&bare).unwrap().permissions();
@@ -275,15 +276,15 @@ fn peers_are_checked_before_anything_else() {
         "{lines:?}"
     );
     assert!(lines[1].starts_with("--jax /no/such/python cannot be run") && lines[2].contains("--onnx /bin/true is no Python"), "{lines:?}");
-    // Who takes no part needs nothing.
+    // A framework that takes no part needs no modules.
     assert!(check_pythons(&[Variant::Jax], &Pythons { torch: Some(bare), ..Pythons::default() }).is_err_and(|e| e.exit_code() == 2));
-    // The command says so before it looks at the plan, and without a traceback.
+    // The command reports it before it reads the plan, and without a traceback.
     let output = memlet(&["compare", "no-such-plan.json", "--jax", "/no/such/python"]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(4) && error.lines().count() == 1 && error.contains("--jax"), "{error}");
 }
 
-/// The script for all shapes asks its peers first, too: nothing is swept.
+/// The script for all shapes checks its peers first, too, before any sweep.
 #[cfg(unix)]
 #[test]
 fn the_script_checks_its_peers_first() {

@@ -1,11 +1,11 @@
-//! The whole way of a recipe on another device than this machine's cores: with the shim in place of a GPU, and what is said
-//! without a GPU.
+//! A recipe from sweep to report on another device than this machine's cores, with the shim in place of a GPU; and the message without a
+//! GPU.
 
 use crate::command::{json, memlet, recipe, text};
 use serde_json::Value;
 use std::path::Path;
 
-/// Optimizes a recipe on the shim and checks what comes of it; the folder of the run stays, and the names of what was timed.
+/// Optimizes a recipe on the shim and checks the results; returns the folder of the run and the names of the timed plans.
 fn optimized(name: &str, sizes: &[&str], more: &[&str]) -> (tempfile::TempDir, Vec<String>) {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().display().to_string();
@@ -31,10 +31,10 @@ fn optimized(name: &str, sizes: &[&str], more: &[&str]) -> (tempfile::TempDir, V
 fn softmax_from_recipe_to_report() {
     let (folder, _) = optimized("softmax.yaml", &["h=2", "b=2", "j=5"], &[]);
     let path = |name: &str| folder.path().join(name).display().to_string();
-    // The choice is made again from the records alone, and confirmed.
+    // Solving from the records alone repeats the choice, and the certificate is confirmed.
     let solved = json(&memlet(&["solve", &path("records.jsonl"), "--json"]));
     assert!(solved.as_array().is_some_and(|s| !s.is_empty()));
-    // The plan runs where it was made for, and nowhere else.
+    // The plan runs on the device that it was made for, and on no other.
     let ran = json(&memlet(&["run", &path("plan.json"), "--timing", "0s", "--accuracy", "--check", "--json"]));
     assert!(ran["checked"].as_array().is_some_and(|c| c.len() > 1 && c.iter().all(|c| c["ratio"].as_f64().is_some_and(|r| r <= 1.0))));
     assert!(ran["step_ms"].as_f64().is_some_and(|ms| ms > 0.0));
@@ -43,13 +43,13 @@ fn softmax_from_recipe_to_report() {
     let other = memlet(&["run", &path("plan.json"), "--device", "cpu"]);
     assert_eq!(other.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&other.stderr).contains("made for shim"), "{other:?}");
-    // Times of another device do not mix with these.
+    // Times of another device cannot be added to these records.
     let mixed = memlet(&["sweep", &recipe("softmax.yaml"), "--out", &folder.path().display().to_string(), "--budget", "0s"]);
     assert_eq!(mixed.status.code(), Some(2), "{mixed:?}");
 }
 
-/// In the recipe's order of dims one factor's steps do not follow one another: sums of several products would be rounded in between,
-/// so that the plain plan, too, has another order; and the gradient by `z`, a product without rows, joins no group.
+/// In the recipe's order of dims one operand has no constant stride: sums of several products would be rounded in between, so that the
+/// plain plan, too, has another order. The gradient by `z`, a product without rows, joins no group.
 #[test]
 fn what_the_library_has_no_words_for_in_the_recipes_order() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -65,15 +65,15 @@ fn what_the_library_has_no_words_for_in_the_recipes_order() {
     assert!(against.iter().any(|a| a.contains("plainest")), "{against:?}");
 }
 
-/// Contractions as cuBLASLt is told to do them, in bf16 with weights held in f32.
+/// Contractions by cuBLASLt, in bf16 with weights held in f32.
 #[test]
 fn a_network_in_bf16_from_recipe_to_report() {
     let (folder, timed) = optimized("mlp.yaml", &["b=3", "i=4", "u=5"], &["--dtype", "bf16"]);
     let records = std::fs::read_to_string(folder.path().join("records.jsonl")).expect("records");
     assert!(records.contains("\"algorithm\":"), "contractions have the knobs of the library");
-    // Gradients that need nothing of one another run beside one another in a candidate of its own.
+    // Independent gradients run concurrently in a candidate of its own.
     assert!(timed.iter().any(|name| name.ends_with("streams")), "{timed:?}");
-    // Products with epilogues are a program of their own among those that compete.
+    // Products with epilogues are a program of their own among the contenders.
     assert!(records.contains("\"gemm-fused\""), "epilogues were measured");
     let report: Value = serde_json::from_slice(&std::fs::read(folder.path().join("report.json")).expect("a report")).expect("JSON");
     let products = report["products"].as_array().expect("products");
@@ -85,7 +85,7 @@ fn a_network_in_bf16_from_recipe_to_report() {
     assert!(page.contains("Matrix products"));
 }
 
-/// The same in f16, as storage and as factors.
+/// The same in f16, for storage and for operands.
 #[test]
 fn a_network_in_f16_from_recipe_to_report() {
     let (folder, _) = optimized("mlp.yaml", &["b=3", "i=4", "u=5"], &["--dtype", "f16"]);
@@ -103,7 +103,7 @@ fn several_devices_share_a_sweep() {
     arguments.extend(sizes);
     let first = json(&memlet(&arguments));
     assert!(first["stored"].as_u64().is_some_and(|n| n > 0));
-    // Parts are gone, and what they measured is in the records: twice nothing is measured.
+    // The parts are removed, and their measurements are in the records, each once.
     let left: Vec<_> = std::fs::read_dir(folder.path()).expect("a folder").flatten().map(|f| f.file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("part-")), "{left:?}");
     let sessions = std::fs::read_to_string(folder.path().join("records.jsonl")).expect("records");
@@ -112,7 +112,7 @@ fn several_devices_share_a_sweep() {
 
 #[test]
 fn without_a_gpu_the_missing_library_is_named() {
-    // Where there is a driver, this test has nothing to say.
+    // With a driver, this test does not apply.
     if kernels::target::cuda::Driver::find().is_ok() {
         return;
     }

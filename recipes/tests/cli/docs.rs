@@ -1,4 +1,4 @@
-//! What the pages say exists: links, files of the repository, commands, options, and the output of the walk.
+//! Checks that everything the pages name exists: links, files of the repository, commands, options, and the output of the walk.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ fn pages() -> BTreeMap<String, String> {
     pages
 }
 
-/// What a page sets as code: blocks, line by line, and spans, which may go on in the next line.
+/// Code on a page: blocks, line by line, and spans, which may continue on the next line.
 fn code(page: &str) -> Vec<String> {
     let (mut found, mut prose, mut block) = (Vec::new(), String::new(), false);
     for line in page.lines() {
@@ -150,7 +150,7 @@ fn commands_and_options_that_pages_name_exist() {
     assert!(absent.is_empty(), "docs/usage.md does not name {absent:?}");
 }
 
-/// The table of variants in docs/selection.md is that of `memlet variants`; `MEMLET_BLESS=1` writes it anew.
+/// The table of variants in docs/selection.md is that of `memlet variants`; `MEMLET_BLESS=1` rewrites it.
 #[test]
 fn the_page_on_selection_has_the_table_of_variants() {
     let rows: Vec<Value> = serde_json::from_str(&memlet(&["variants", "--json"])).expect("JSON");

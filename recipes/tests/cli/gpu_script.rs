@@ -1,4 +1,4 @@
-//! `bench/gpu.sh` on the shim: the way of the script itself, without a GPU and without peers.
+//! `bench/gpu.sh` on the shim: the script itself, without a GPU and without peers.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -41,7 +41,7 @@ fn one_command_leaves_records_and_says_what_it_did() {
     let checked = kernels["checked"].as_array().expect("comparisons");
     assert!(!checked.is_empty() && checked.iter().all(|c| c["ratio"].as_f64().is_some_and(|r| r <= 1.0)), "{kernels}");
 
-    // Where no time is left nothing is begun, and that is said.
+    // Without time left no stage begins, and the script reports it.
     let late = folder.path().join("late");
     let output = started(&late, "recipe:softmax checks peers", "0");
     assert_eq!(output.status.code(), Some(124));

@@ -1,4 +1,4 @@
-//! The command line as people use it: what is printed, what is written, and how it ends.
+//! The command line as people use it: its output, its files, and its exit codes.
 
 mod bf16;
 mod command;

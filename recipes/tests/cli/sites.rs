@@ -1,4 +1,4 @@
-//! Programs of a recipe taken apart into sites, and put together again as a choice wants them.
+//! Splits the programs of a recipe into sites, and merges them as a choice selects.
 
 use crate::command::{json, memlet, recipe, with_times};
 use kernels::target::cpu::Cores;
@@ -25,7 +25,7 @@ fn shipped(name: &str) -> Recipe {
     load(&Path::new(env!("CARGO_MANIFEST_DIR")).join(name), &[]).expect("a shipped recipe loads")
 }
 
-/// Every program that a sweep meets: fused, stacked, composed, and with one composition undone.
+/// Every program of a sweep: fused, stacked, gemm-fused, and with one fusion undone.
 fn all(recipe: &Recipe) -> Vec<(String, Variant)> {
     let found = programs(recipe, false).expect("programs");
     let mut all: Vec<(String, Variant)> = found.variants.into_iter().map(|v| (v.key.to_string(), v)).collect();
@@ -51,7 +51,7 @@ fn among(all: &[(String, Variant)]) -> SelectionProblem {
     SelectionProblem::among(&all.iter().map(posed).collect::<Vec<_>>())
 }
 
-/// Choices of variants in which each finds what it needs: all, in order, or some, drawn from seeds.
+/// Consistent choices of variants: all, in order, or some, drawn from seeds.
 struct Choices<'a> {
     among: &'a SelectionProblem,
     groups: Vec<(&'a String, &'a Vec<String>)>,
@@ -67,7 +67,7 @@ impl<'a> Choices<'a> {
         self.among.needs.iter().all(|need| has(&need.when) != Some(true) || has(&need.then) != Some(false))
     }
 
-    /// Those that begin like this, until `told` has enough.
+    /// Extends a partial choice in all ways, until `told` returns false.
     fn extend(&self, own: &Variants, seed: Option<u64>, told: &mut dyn FnMut(&Variants) -> bool) -> bool {
         let Some((group, names)) = self.groups.get(own.len()) else { return told(own) };
         let turn = seed.map_or(0, |seed| random::tensor(seed, group, 1)[0].to_bits() as usize >> 30);
@@ -99,13 +99,13 @@ impl<'a> Choices<'a> {
     }
 }
 
-/// Names and keys of kernels: what a choice costs is the sum of what is stored under these keys.
+/// Names and keys of kernels: the cost of a choice is the sum of the times under these keys.
 fn keys(program: &Sdfg) -> BTreeSet<(String, String)> {
     let key = |unit: &Unit| KernelSpec::new(program, unit).expect("a kernel").key();
     program.units().iter().map(|(_, _, unit)| (unit.name().to_string(), key(unit))).collect()
 }
 
-/// Puts choices together and runs them; says of how many, and how many of them are none of the programs that there were.
+/// Merges and runs choices; returns the number of choices, and the number that equal none of the programs.
 fn all_compute_the_same(recipe: &Recipe, chosen: impl Fn(&Choices) -> Vec<Variants>) -> (usize, usize) {
     let all = all(recipe);
     let among = among(&all);
@@ -136,7 +136,7 @@ fn all_compute_the_same(recipe: &Recipe, chosen: impl Fn(&Choices) -> Vec<Varian
     (run, new)
 }
 
-/// More choices than a recipe has that is meant to be tried whole.
+/// A recipe with more choices than this is not meant to be tried exhaustively.
 const MANY: usize = 2000;
 
 #[test]
@@ -153,7 +153,7 @@ fn choices_among_the_kernels_of_larger_recipes_compute_the_same() {
     }
 }
 
-/// Which programs' kernels win together is a matter of times; these are made up so that no program's own kernels do.
+/// Measured times would decide whose kernels win together; these are invented so that no program's own kernels do.
 #[test]
 fn kernels_of_several_programs_win_together_and_run_as_one_plan() {
     let sizes: Vec<(String, i64)> = [("b", 1), ("h", 2), ("j", 3), ("p", 2), ("i", 4)].map(|(dim, size)| (dim.to_string(), size)).into();
@@ -171,7 +171,7 @@ fn kernels_of_several_programs_win_together_and_run_as_one_plan() {
 
     let all = all(&load(Path::new(&mha), &sizes).expect("a recipe"));
     let among = among(&all);
-    // Some choices are programs of compositions undone one by one, which compete under their own names.
+    // Some choices equal trials with one fusion undone, which compete under their own names.
     let new = Choices::of(&among).all(MANY).into_iter().filter(|choice| !among.programs.values().any(|own| own == choice));
     let mut told = Vec::new();
     for choice in new.step_by(23).take(6) {

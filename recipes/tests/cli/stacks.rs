@@ -1,4 +1,4 @@
-//! A stack of layers from records of one, and records of runs that find nothing in the caches.
+//! A stack of layers from records of one layer, and records of runs with cold caches.
 
 use crate::command::{json, memlet, path, refused, text};
 use serde_json::Value;
@@ -22,7 +22,7 @@ fn a_stack_is_chosen_from_cold_records_of_one_layer() {
 
     let solve = ["solve", &records, "--layers", "5"];
     let all = json(&memlet(&[solve.as_slice(), &["--json"]].concat()));
-    // Which program is the fastest is a matter of this second: records are explained by that one.
+    // The fastest program varies from run to run; records are explained by the fastest one.
     let total = |d: &Value| d["total_ms"].as_f64().unwrap_or(f64::INFINITY);
     let stack = all.as_array().expect("programs").iter().min_by(|a, b| total(a).total_cmp(&total(b))).expect("the recipe");
     let is_unfused = stack["name"].as_str().expect("a name").contains("unfused");
@@ -42,7 +42,7 @@ fn a_stack_is_chosen_from_cold_records_of_one_layer() {
     assert_eq!(confirmed["proven"], true);
     let total = stack["total_ms"].as_f64().expect("a time");
     assert_eq!((total * 1e9).round() as i64, confirmed["total_ps"].as_i64().expect("a time"));
-    // The runner-up of a tensor and of a kernel, of the certificate and of the records.
+    // The runner-up of a tensor and of a kernel, from the certificate and from the records.
     for name in ["y", stack["choices"][0]["selection"]["kernels"][0]["kernel"].as_str().expect("a name")] {
         let certified = json(&memlet(&["explain", &certificates[0], name, "--json"]));
         assert_eq!((certified["choice"]["total_ms"].as_f64(), &certified["choice"]["proven"]), (Some(total), &Value::Bool(true)));
@@ -51,7 +51,7 @@ fn a_stack_is_chosen_from_cold_records_of_one_layer() {
         assert_eq!(recorded, certified);
     }
     refused(&memlet(&["explain", &certificates[0], "nothing"]), "there are: ");
-    // Stopped at once: what is known by then, and how far from the best it is at most.
+    // Stopped at once: the result so far, and its largest distance from the best.
     let stopped = json(&memlet(&[solve.as_slice(), &["--time", "0s", "--json"]].concat()));
     let stopped = stopped.as_array().expect("programs").iter().find(|d| d["name"] == stack["name"]).expect("the recipe");
     assert!(stopped["bound_ms"].as_f64().expect("a bound") <= total && total <= stopped["total_ms"].as_f64().expect("a time"));

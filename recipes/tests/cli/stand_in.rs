@@ -1,4 +1,4 @@
-//! `--device cuda` on libraries that take the place of CUDA's: all that a GPU is asked to do, and what it may answer, without one.
+//! `--device cuda` on libraries that stand in for CUDA's: all calls to a GPU, and its possible answers, without a GPU.
 
 use crate::command::{json, path, recipe};
 use bench::unit::Bytes;
@@ -11,11 +11,11 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
-/// What the device takes for itself: what products work on in four streams, what caches are emptied with, and what is drawn.
+/// Bytes that the device takes for itself: workspaces of products in four streams, the buffer that empties caches, and random numbers.
 const TAKEN: u64 = (4 << 25) + (128 << 10) + 24;
 const TINY: [&str; 6] = ["--set", "b=2", "--set", "j=4", "--set", "h=2"];
 
-/// Runs `memlet` where the stand-in is CUDA; what differs from a whole GPU is in the environment.
+/// Runs `memlet` with the stand-in as CUDA; the environment sets its deviations from a whole GPU.
 fn memlet(arguments: &[&str], faults: &[(&str, &str)]) -> Output {
     static MADE: LazyLock<StandIn> = LazyLock::new(|| StandIn::make(Path::new(env!("CARGO_TARGET_TMPDIR"))).expect("it is compiled"));
     Command::new(env!("CARGO_BIN_EXE_memlet"))
@@ -26,7 +26,7 @@ fn memlet(arguments: &[&str], faults: &[(&str, &str)]) -> Output {
         .expect("memlet starts")
 }
 
-/// A short sweep of softmax, and what follows it.
+/// A short sweep of softmax, and the rest of `optimize`.
 fn optimize(out: &Path, device: &str, faults: &[(&str, &str)]) -> Output {
     let (out, recipe) = (out.display().to_string(), recipe("softmax.yaml"));
     let what = ["optimize", &recipe, "--device", device, "--budget", "1s", "--timing", "0s", "--json", "--out", &out];
@@ -37,7 +37,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Configurations of the records that were measured.
+/// The number of measured configurations in the records.
 fn measured(out: &Path) -> usize {
     let records = std::fs::read_to_string(out.join("records.jsonl")).unwrap_or_default();
     records.lines().filter(|line| line.contains("\"outcome\":\"measured\"")).count()
@@ -57,14 +57,14 @@ fn what_a_gpu_cannot_do_is_said() {
         assert_eq!(output.status.code(), Some(code), "{fault:?}: {}", said(&output));
         assert!(said(&output).contains(words), "{fault:?}: {}", said(&output));
     }
-    // Nor is one of several GPUs missed only when the others have spent their time.
+    // A missing GPU among several is reported at once, not after the others have spent their time.
     let out = folder.path().join("several");
     let output = optimize(&out, "cuda:0,1", &[]);
     assert_eq!(output.status.code(), Some(4), "{}", said(&output));
     assert!(said(&output).contains("there are 1 GPUs, but number 1 was asked for") && !out.exists(), "{}", said(&output));
 }
 
-/// What would not fit into the GPU's memory is left out, and the others are measured.
+/// Programs that do not fit into the GPU's memory are left out, and the others are measured.
 #[test]
 fn programs_that_do_not_fit_into_the_gpus_memory_are_left_out() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -85,18 +85,18 @@ fn programs_that_do_not_fit_into_the_gpus_memory_are_left_out() {
     assert!(said(&output).contains("use smaller sizes"), "{}", said(&output));
 }
 
-/// The device is taken away in the middle of a sweep; when there are two the sweep goes on, and what it finds is right.
+/// The device is lost in the middle of a sweep. With two devices the sweep goes on, and its results are right.
 #[test]
 fn no_measurement_is_lost_with_the_device() {
     let folder = tempfile::tempdir().expect("a folder");
-    // One configuration takes at most some 30 times, and the first ones of all kernels more than 40.
+    // One configuration takes at most about 30 timings, and the first ones of all kernels together more than 40.
     let output = optimize(folder.path(), "cuda", &[("MEMLET_STAND_IN_FAULT", "cuEventElapsedTime_v2 40 46")]);
     let text = said(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("the GPU can no longer be used") && text.contains("what was measured is kept"), "{text}");
     let before = measured(folder.path());
     assert!(before > 0, "{text}");
-    // One of two: it is said when it happens.
+    // The loss of one of two devices is reported when it happens.
     let lost = folder.path().join("lost");
     let output = optimize(&lost, "cuda:0,1", &[("MEMLET_STAND_IN_GPUS", "2"), ("MEMLET_STAND_IN_FAULT", "cuEventElapsedTime_v2 40 46")]);
     assert!(!output.status.success() && said(&output).contains(" is lost: "), "{}", said(&output));
@@ -108,7 +108,7 @@ fn no_measurement_is_lost_with_the_device() {
     let run: Value = json(&memlet(&["run", &plan, "--check", "--timing", "0s", "--json"], &[]));
     let checked = run["checked"].as_array().expect("comparisons");
     assert!(!checked.is_empty() && checked.iter().all(|c| c["ratio"].as_f64().is_some_and(|r| r <= 1.0)), "{run}");
-    // Numbers of algorithms mean others elsewhere, of which people are told; nobody is told where it was chosen.
+    // Elsewhere algorithms have other numbers, which a warning reports; on the same machine there is no warning.
     let again = || said(&memlet(&["run", &plan, "--timing", "0s"], &[]));
     assert!(!again().contains("this plan was chosen"), "{}", again());
     let text = std::fs::read_to_string(&plan).expect("a plan");
@@ -116,7 +116,7 @@ fn no_measurement_is_lost_with_the_device() {
     assert!(again().contains("algorithms may bear other numbers; choose again"), "{}", again());
 }
 
-/// A launch breaks the context: the command begins again without that kernel, and no more often than it is allowed to.
+/// A launch breaks the context: the command restarts without that kernel, and at most as often as allowed.
 #[test]
 fn a_kernel_that_breaks_the_context_is_left_out() {
     let folder = tempfile::tempdir().expect("a folder");

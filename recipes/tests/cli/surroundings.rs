@@ -1,4 +1,4 @@
-//! What is around a run: who reads what it prints, where it keeps code, and who else writes to its folder.
+//! The surroundings of a run: readers of its output, the cache of its code, and other writers to its folder.
 
 use crate::command::{json, memlet, path, recipe, refused, text};
 use layouts::Store;
@@ -11,7 +11,7 @@ fn sweep(recipe: &str, out: &str) -> Vec<String> {
     ["sweep", recipe, "--out", out].into_iter().chain(SMALL).map(String::from).collect()
 }
 
-/// A reader who wants no more, as `head` does, ends nothing; a file that takes no more is told.
+/// A reader may close the pipe, as `head` does, without ending the command; a full disk is reported.
 #[test]
 fn what_nobody_reads_ends_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -31,7 +31,7 @@ fn what_nobody_reads_ends_nothing() {
     assert!(error.contains("what was to be printed is not all there"), "{error}");
 }
 
-/// A cache that cannot be written says nothing about kernels: the same command goes on once it can.
+/// A cache that cannot be written is no fault of kernels: the same command continues once it can be written.
 #[test]
 fn a_cache_that_cannot_be_written_is_no_fault_of_kernels() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -61,7 +61,7 @@ fn a_folder_is_written_by_one_run_at_a_time() {
     assert!(memlet(&arguments).status.success());
 }
 
-/// Records may be kept elsewhere: the certificate says where. What else lies in the folder of plans is not deleted.
+/// Records may be kept elsewhere, and the certificate names the place. Other files in the folder of plans are not deleted.
 #[test]
 fn records_are_found_where_they_are_kept() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -74,12 +74,12 @@ fn records_are_found_where_they_are_kept() {
     assert_eq!([&notes, &old].map(|file| std::path::Path::new(file).exists()), [true, false]);
     assert!(text(&memlet(&["explain", &path(folder.path(), "out/plan.json"), "hidden"])).contains("hidden"));
     assert!(text(&memlet(&["verify-selection", &path(folder.path(), "out/certificate.json")])).contains("confirmed"));
-    // Drawing times again ends where it is told to, and says how often it did.
+    // Resampling stops at the time limit, and reports the number of resamplings.
     let solved = json(&memlet(&["solve", &records, "--resamples", "100000000", "--time", "0s", "--json"]));
     assert!(solved.as_array().is_some_and(|all| all.iter().all(|one| one["robustness"]["resamples"] == 1)), "{solved}");
 }
 
-/// The code of the plan that a folder held before goes with it, and nothing of the user's.
+/// The code of an earlier plan in the folder is deleted, and no file of the user.
 #[test]
 fn kernels_of_an_earlier_plan_go() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -51,7 +51,7 @@ fn json_has_the_documented_keys() {
     assert_eq!(flop, totals);
 }
 
-/// Both programs, each with what is alive at its peak; results are there to the end, and sizes add up.
+/// The peak of both programs with the tensors that are alive there; results are kept to the end, and sizes add up.
 #[test]
 fn memory_names_what_is_alive_at_the_peak() {
     let memory = Analyze { memory: true, ..command("mha.yaml") };
@@ -68,7 +68,7 @@ fn memory_names_what_is_alive_at_the_peak() {
         assert_eq!(number(&program["given_bytes"]), given);
         let lives = program["lives"].as_array().expect("a list");
         let kept: u64 = lives.iter().filter(|l| l["kept"] == true).map(|l| number(&l["bytes"])).sum();
-        // y, and gradients of all that is given but the upstream gradient, which is as large as y.
+        // y, and gradients of all inputs but the upstream gradient, which is as large as y.
         assert_eq!(kept, given);
         assert!(number(&program["peak_bytes"]) >= given + kept);
         let end = program["kernels"].as_array().expect("a list").len() as u64 - 1;
@@ -76,7 +76,7 @@ fn memory_names_what_is_alive_at_the_peak() {
     }
 }
 
-/// Saved or computed again is printed for both programs; masks are computed again in either.
+/// The policy (saved or recomputed) is printed for both programs; masks are recomputed in either.
 #[test]
 fn the_policy_of_backward_is_printed() {
     let text = output(&command("mha.yaml"));
@@ -106,7 +106,7 @@ fn fusion_of_the_encoder_layer_saves_three_tenths() {
     assert_eq!(row["reduction"].as_f64(), Some(1.0 - fused as f64 / unfused as f64));
 }
 
-/// Table III's operators against contractions with their neighbours, masks stored in neither: six tenths fewer bytes.
+/// Table III's operators in comparison with the gemm-fused program, masks stored in neither: six tenths fewer bytes.
 #[test]
 fn composition_of_the_encoder_layer_saves_six_tenths() {
     let text = output(&Analyze { json: true, ..command("bert-large-encoder.yaml") });
@@ -150,7 +150,7 @@ fn refusals_name_both_kernels_and_the_reason() {
     assert!(line.contains("gamma") && line.contains("mha.yaml:"), "{line}");
 }
 
-/// What a composition holds is not refused in the same breath, no pair is told twice, and reasons of a kind are one row with a count.
+/// Operators that one kernel holds have no refusal, each pair occurs once, and reasons of a kind are one row with a count.
 #[test]
 fn refusals_do_not_contradict_compositions() {
     for recipe in SHIPPED {
@@ -177,7 +177,7 @@ fn refusals_do_not_contradict_compositions() {
     assert!(rows.len() == 1 && rows[0].trim_start().starts_with(|c: char| c.is_ascii_digit()), "{stayed}");
 }
 
-/// The summary comes first and names the one baseline that it compares with; other definitions are there for who asks.
+/// The summary comes first and names its one baseline; an option prints other definitions.
 #[test]
 fn a_summary_comes_first() {
     let text = output(&command("mha.yaml"));

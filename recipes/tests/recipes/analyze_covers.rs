@@ -33,14 +33,14 @@ fn held(analysis: &Analysis) -> BTreeMap<PaperKernel, BTreeSet<BTreeSet<String>>
 fn the_encoder_layer_has_all_thirteen() {
     let analysis = analysis(&recipe("bert-large-encoder"), &[]);
     assert_eq!(covered(&analysis), BTreeSet::from(PaperKernel::ALL));
-    // Every place where one occurs, not only one place of each kind.
+    // Every occurrence in the program, not only one of each kind.
     for occurrence in &analysis.occurrences {
         let whole = analysis.kernels.iter().any(|k| occurrence.operators.iter().all(|o| k.operators.contains(o)));
         assert!(whole, "{occurrence:?} is spread over several kernels");
     }
 }
 
-/// What each is made of, once by hand.
+/// The operators of each, written down by hand.
 #[test]
 fn each_is_found_in_its_place() {
     let analysis = analysis(&recipe("bert-large-encoder"), &[]);
@@ -145,7 +145,7 @@ fn attention_alone_has_its_five() {
     assert_eq!(covered(&analysis(&recipe("mha"), &[])), want);
 }
 
-/// A multilayer perceptron has no attention, whatever else it has.
+/// A multilayer perceptron has no attention.
 #[test]
 fn no_attention_is_found_where_there_is_none() {
     let attention =

@@ -1,6 +1,6 @@
 //! Table III of "Data Movement Is All You Need", line by line: flop, input and output of every operator of the layer.
 //!
-//! `recipes/table-iii.md` is written from the same rows; `MEMLET_BLESS=1` writes it anew.
+//! `recipes/table-iii.md` is written from the same rows; `MEMLET_BLESS=1` rewrites it.
 
 use recipes::analyze::{Analysis, Operator, analyze};
 use recipes::load::load;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 struct Printed {
     /// As in the paper; lines of the same name in the order of the paper.
     name: &'static str,
-    /// Ours, by what it writes.
+    /// Our operator, by the name of its result.
     ours: &'static str,
     flop: Option<&'static str>,
     input: &'static str,
@@ -134,7 +134,7 @@ fn millions(elements: u64) -> String {
     format!("{}.{}", tenths / 10, tenths % 10)
 }
 
-/// Whether a count is what a cell says; `<0.1` is a bound.
+/// Whether a count agrees with a printed cell; `<0.1` is a bound.
 fn agrees(elements: u64, cell: &str) -> bool {
     match cell.strip_prefix('<') {
         Some(bound) => (elements as f64) < bound.parse::<f64>().expect("a bound") * 1e6,
@@ -182,7 +182,7 @@ fn volumes_are_those_of_the_table_or_explained() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// What the lines that disagree with the table must be, from the shapes alone.
+/// The values that lines in disagreement with the table must have, from the shapes alone.
 #[test]
 fn what_the_table_has_wrong_follows_from_the_shapes() {
     let analysis = encoder();

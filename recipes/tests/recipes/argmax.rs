@@ -1,4 +1,4 @@
-//! Places of extrema: what the interpreter and kernels make of them, and of their gradients.
+//! Positions of extrema: results of the interpreter and of kernels, and their gradients.
 
 use kernels::device::Device;
 use kernels::pool::Pool;
@@ -33,7 +33,7 @@ fn places_are_the_first_of_equal_extrema_and_have_no_gradient() -> Result<(), Fa
     let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels");
     let cores: Arc<dyn Device> = Arc::new(Cores { toolchain: Toolchain { cache: cache.into(), ..Toolchain::system()? } });
     let shim: Arc<dyn Device> = Arc::new(ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into()));
-    // The extrema of a row stand twice; the last row holds NaN, and one row is −∞ throughout.
+    // The extrema of a row occur twice; the last row holds NaN, and one row is −∞ throughout.
     let mut x = Array2::from_shape_fn((5, 13), |(b, c)| ((b * 7 + c * 5) % 6) as f64 - 3.0);
     x.row_mut(3).fill(f64::NEG_INFINITY);
     x[[4, 6]] = f64::NAN;
@@ -56,7 +56,7 @@ fn places_are_the_first_of_equal_extrema_and_have_no_gradient() -> Result<(), Fa
     let all = [&programs.operators, &programs.unfused].into_iter().chain(programs.variants.iter().map(|variant| &variant.program));
     for program in all {
         let mut results = vec![interpret(program, &given, &Run { seed: 1, step: 0, dropout: true })?];
-        // Kernels are made of what operators expand to.
+        // Kernels take expanded operators.
         for device in [&cores, &shim].into_iter().filter(|_| !std::ptr::eq(program, &programs.operators)) {
             let mut configuration = Configuration::default();
             for (_, _, unit) in program.units() {

@@ -1,4 +1,4 @@
-//! Kernels of a plan beside those of the cores: all equal, and a mistake shows in the kernel that makes it.
+//! Comparing kernels of a plan with those of the cores: all are equal, and a mistake shows in the kernel that makes it.
 
 use crate::device_support::{Fake, attention};
 use kernels::device::Device;
@@ -28,7 +28,7 @@ fn cores() -> Result<Cores, Failure> {
     Ok(Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } })
 }
 
-/// A plan of what each kernel promises most with, of some.
+/// A plan of each kernel's best configuration by predicted cost, among some.
 fn promising(program: Sdfg, device: &dyn Device) -> Result<Candidate, Failure> {
     let mut configuration = Configuration::default();
     for (_, _, unit) in program.units() {
@@ -41,8 +41,8 @@ fn promising(program: Sdfg, device: &dyn Device) -> Result<Candidate, Failure> {
     Ok(Candidate { name: "promising".into(), program, configuration, predicted_ms: 0.0, streams: 1, exchanges: vec![] })
 }
 
-/// A whole step of attention in sweeps against the interpreter, projections stacked and not, rows of the softmax made again and not; of
-/// all but the plainest every kernel beside that of the cores as well.
+/// A whole streamed step of attention against the interpreter, with projections stacked and not, and rows of the softmax recomputed and
+/// not. In all variants but the plainest, every kernel is also compared with one of the cores.
 #[test]
 fn a_step_of_streamed_tiles() -> Result<(), Failure> {
     let sizes = [("b", 2), ("j", 40), ("h", 2), ("p", 16), ("i", 32)].map(|(name, size)| (name.to_string(), size)).to_vec();
@@ -57,7 +57,7 @@ fn a_step_of_streamed_tiles() -> Result<(), Failure> {
         let tiles = |form: Option<&str>| {
             candidate.configuration.kernels.values().filter(|c| c.knobs.get("tile").is_some() && c.knobs.get("form") == form).count()
         };
-        // Beside the chains there are the gradients of keys and values, products that memory limits.
+        // Besides the chains there are the gradients of keys and values, which are products limited by memory.
         assert_eq!((tiles(Some("streaming")), tiles(None)), (2, 2), "{}: {:?}", variant.key, candidate.configuration);
         if !variant.key.is(VariantId::Streamed) {
             let compared = compare_with_cores(&candidate, &given, &run, &pool, (device.as_ref(), &cores()?), &mut |_| ())?;
@@ -71,7 +71,7 @@ fn a_step_of_streamed_tiles() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Cores keep a byte where a library keeps a bit, and f32 where it keeps f16.
+/// Cores store bits as bytes, and f16 as f32.
 #[test]
 fn what_cores_do_not_store_is_held_against_what_they_do() -> Result<(), Failure> {
     let sizes = [("b", 6), ("i", 10), ("u", 128), ("o", 4)].map(|(name, size)| (name.to_string(), size));
@@ -105,7 +105,7 @@ fn a_mistake_shows_in_the_kernel_that_makes_it() -> Result<(), Failure> {
     assert!(kernels.iter().all(|name| compared.iter().any(|c| c.kernel == *name)), "every kernel is compared");
     assert!(compared.iter().all(|c| c.ratio <= 1.0), "{compared:?}");
     assert!(compared.iter().any(|c| c.ratio > 0.0), "two ways to compute differ somewhere");
-    // In the first, in one in the middle, and in the last.
+    // In the first kernel, in one in the middle, and in the last.
     for name in [&kernels[0], &kernels[kernels.len() / 2], &kernels[kernels.len() - 1]] {
         fake.spoiled = Some(name.clone());
         let wrong: Vec<_> = compare_with_cores(&candidate, &given, &run, &pool, (&fake, &cores), &mut |_| ())?
@@ -113,7 +113,7 @@ fn a_mistake_shows_in_the_kernel_that_makes_it() -> Result<(), Failure> {
             .filter(|c| c.ratio > 1.0)
             .collect();
         assert!(wrong.len() == 1 && wrong[0].kernel == *name, "{name}: {wrong:?}");
-        // The interpreter finds the same, and differs from a right kernel by rounding alone.
+        // The interpreter finds the same kernel, and differs from a correct one by rounding alone.
         let found = compare_with_interpreter(&candidate, &given, &run, &pool, &fake, &mut |_| ())?;
         let wrong: Vec<_> = found.iter().filter(|c| c.ratio > 1.0).collect();
         assert!(wrong.len() == 1 && wrong[0].kernel == *name, "{name}: {wrong:?}");
@@ -121,7 +121,7 @@ fn a_mistake_shows_in_the_kernel_that_makes_it() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A kernel of the cores beside itself is always equal; beside the interpreter it shows how far it rounds.
+/// A kernel of the cores equals itself; the interpreter shows its rounding errors.
 #[test]
 fn kernels_of_the_cores_are_held_against_the_interpreter() -> Result<(), Failure> {
     let device = cores()?;
@@ -132,7 +132,7 @@ fn kernels_of_the_cores_are_held_against_the_interpreter() -> Result<(), Failure
     Ok(())
 }
 
-/// What both sides have no number for is no fault of the kernel, and is counted.
+/// NaN on both sides is no fault of the kernel, and is counted.
 #[test]
 fn a_logarithm_of_what_is_negative() -> Result<(), Failure> {
     let text = "model: m\ndims: {n: 60}\ninputs: {x: [n]}\nsteps:\n  - \"y[n] = log(x[n])\"\n";
@@ -146,7 +146,8 @@ fn a_logarithm_of_what_is_negative() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is largest is found again backward, also where it was rounded and what it is compared with was not: its gradient would be zero.
+/// Backward finds the largest element, also where the stored value was rounded and the compared one was not: otherwise its gradient would
+/// be zero.
 #[test]
 fn the_largest_is_found_again() -> Result<(), Failure> {
     let text = "model: m\ndims: {i: 16, k: 8}\ninputs:\n  z: [i, k]\nsteps:\n  - \"y[k] = max(softmax(0.25 * z[i,k], over: i), over: i)\"\n  \

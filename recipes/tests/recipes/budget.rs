@@ -1,4 +1,4 @@
-//! What is measured where the time does not reach for all programs.
+//! The measured programs where the time does not suffice for all.
 
 use kernels::Toolchain;
 use kernels::pool::Pool;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// A sweep of a small perceptron, in which every kernel is timed once at least; the rest as far as is allotted.
+/// A sweep of a small perceptron, in which every kernel is timed at least once; the budget decides on more.
 fn swept(budget: MeasurementBudget) -> Result<(SweptPrograms, Store), Failure> {
     let folder = tempfile::tempdir()?;
     let sizes = [("b", 20), ("i", 30), ("u", 40)].map(|(dim, size)| (dim.to_string(), size));
@@ -37,7 +37,7 @@ fn swept(budget: MeasurementBudget) -> Result<(SweptPrograms, Store), Failure> {
 fn programs_that_the_time_does_not_reach_for_are_neither_made_nor_measured() -> Result<(), Failure> {
     let (all, everything) = swept(MeasurementBudget::default())?;
     assert!(all.variants.len() > 1 && all.left_out.is_empty(), "{:?}", all.left_out);
-    // The time is up before anything begins: a plan and what it is compared with there are all the same.
+    // The time is up before the start: there is a plan and its baseline nonetheless.
     let (first, least) = swept(MeasurementBudget::until(Some(Instant::now())))?;
     let names: Vec<&str> = first.variants.iter().map(|s| s.name.as_str()).collect();
     assert_eq!((names, first.finish), (vec!["fused"], Finish::Budget));
@@ -46,7 +46,7 @@ fn programs_that_the_time_does_not_reach_for_are_neither_made_nor_measured() -> 
     assert!(least.all().count() < everything.all().count());
     let (choices, left_out) = choose(&first, &least)?;
     assert!(choices.len() == 1 && left_out.is_empty() && first.unfused.is_some());
-    // Each of its kernels was timed, and not one of any other program.
+    // Each of its kernels was timed, and no kernel of another program.
     let keys: std::collections::BTreeSet<&str> =
         first.variants.iter().chain(&first.unfused).flat_map(|s| &s.problem.kernels).map(|k| k.key.as_str()).collect();
     assert!(least.all().all(|m| keys.contains(m.key.as_str()) || m.kernel.starts_with("relayout:")));

@@ -1,4 +1,4 @@
-//! A transform with a fault: its patch is found before anything is measured, left out, and said by name.
+//! A transform with a fault: its patch is found before any measurement, left out, and named.
 
 use recipes::load::load_str;
 use recipes::pipeline::variants::checked_programs::checked_programs;
@@ -10,7 +10,7 @@ use transforms::{Edit, Patch, Pattern, Refusal, Site};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Doubles what the first kernel that writes `y` computes, once.
+/// Doubles the result of the first kernel that writes `y`, once.
 struct Doubled;
 
 const ONCE: &str = "y twice";
@@ -48,7 +48,7 @@ impl Pattern for Doubled {
 const RECIPE: &str = "{model: planted, dims: {b: 3, i: 7}, inputs: {x: [b, i]}, \
                       steps: ['a[b,i] = exp(x[b,i])', 'y[b,i] = a[b,i] + 1'], outputs: [y]}";
 
-/// The results of every program on the same x; what is right is worked out here.
+/// The results of every program on the same x; the test computes the correct ones itself.
 fn results(programs: &Programs) -> Result<Vec<Vec<f64>>, Failure> {
     let x = ndarray::ArrayD::from_shape_fn(ndarray::IxDyn(&[3, 7]), |at| 0.1 * (at[0] as f64) - 0.2 * (at[1] as f64));
     let given = [("x".to_string(), x)].into_iter().collect();
@@ -71,16 +71,16 @@ fn a_wrong_patch_is_left_out_by_name_and_the_rest_is_right() -> Result<(), Failu
     assert_eq!(programs.options.barred.summaries().collect::<Vec<_>>(), ["double `y`"]);
     let all = results(&programs)?;
     assert!(!all.is_empty() && !all.iter().any(far));
-    // Why it is not done is said where refusals are.
+    // The refusals give the reason why the patch is left out.
     let refusals = programs.variants.iter().flat_map(|v| &v.refusals);
     assert!(refusals.into_iter().any(|r| r.transform == "doubled" && r.reason.to_string().contains("computes something else")));
 
-    // Whoever makes the programs of such a plan again leaves it out, too.
+    // Remaking the programs of such a plan leaves the patch out, too.
     let barred: Vec<String> = programs.options.barred.summaries().map(String::from).collect();
     let again = RewriteOptions { planted: Some(&Doubled), ..RewriteOptions::without(&barred) };
     assert!(!results(&programs_on(&recipe, again, None)?)?.iter().any(far));
 
-    // What is right is not asked twice, and nothing is said.
+    // Correct programs are compared once, without messages.
     told.clear();
     checked_programs(&recipe, false, None, &mut |text| told += text)?;
     assert_eq!(told, "");
@@ -105,14 +105,14 @@ fn nothing_is_said_of_what_is_right() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Every rewrite that makes any program of a recipe keeps its promise, on cores and on GPUs; gradients agree with differences.
+/// Every rewrite in any program of a recipe keeps its promise, on cores and on GPUs; gradients agree with finite differences.
 #[test]
 fn every_rewrite_of_small_recipes_is_right() -> Result<(), Failure> {
     let on_gpus = Some(kernels::target::cuda::cublaslt::Fused::has as fn(&_) -> _);
     for (name, epilogues) in [("mlp.yaml", None), ("mlp.yaml", on_gpus), ("mha.yaml", None), ("mha.yaml", on_gpus), ("gru.yaml", None)] {
         let recipe = recipes::load::load(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(name), &[])?;
         let programs = programs_on(&recipe, true, epilogues)?;
-        // All rewrites are logged, from the recipe on.
+        // All rewrites are logged, beginning with the recipe.
         let logged = |pass: &str| programs.variants.iter().any(|v| v.steps.iter().any(|step| step.transform == pass));
         assert!(["differentiate", "expand", "fusion"].iter().all(|pass| logged(pass)), "{name}");
     }

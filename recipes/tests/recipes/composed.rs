@@ -1,4 +1,4 @@
-//! Contractions that swallow their neighbours compute what separate operators do, forward and backward, and move less: the
+//! Contractions fused with their neighbours compute the same as separate operators, forward and backward, and move fewer bytes: the
 //! shipped recipes, built at their own sizes and interpreted at small ones.
 
 use recipes::load::{Recipe, load, load_str};
@@ -21,7 +21,7 @@ fn bytes(program: &Sdfg) -> u64 {
     movement(program).expect("sizes are bound").iter().map(|m| m.bytes()).sum()
 }
 
-/// The recipe composed; its results must be those of its operators.
+/// The gemm-fused program of a recipe; its results must be those of the operators.
 fn checked(recipe: &Recipe) -> Variant {
     checked_with(recipe, &[], &|_| true)
 }
@@ -48,7 +48,7 @@ fn checked_with(recipe: &Recipe, weights: &[String], accept: Accept) -> Variant 
     variant
 }
 
-/// Heap transients over all of these dims: what must not reach memory.
+/// Heap transients over all of these dims, which must not reach memory.
 fn stored(program: &Sdfg, dims: &[&str]) -> Vec<String> {
     let touched = |name: &str| {
         program.units().iter().any(|(_, _, unit)| match unit {
@@ -61,7 +61,7 @@ fn stored(program: &Sdfg, dims: &[&str]) -> Vec<String> {
     program.containers.values().filter(large).map(|c| c.name.clone()).filter(|n| touched(n)).collect()
 }
 
-/// Names of the composed kernels.
+/// Names of the fused kernels.
 fn kernels(variant: &Variant) -> Vec<&str> {
     variant.compositions.iter().map(|c| c.name.as_str()).collect()
 }
@@ -77,7 +77,7 @@ fn an_encoder_layer_moves_sixty_percent_less_than_its_operators() {
         "{:#?}",
         variant.steps.iter().map(|s| &s.summary).collect::<Vec<_>>()
     );
-    // Where the rectifier is open is told by what its dropout made, which the gradient of a weight reads anyway.
+    // The dropout's result shows where the rectifier is open, and the gradient of a weight reads it anyway.
     assert!(!stored(&variant.program, &["u", "b", "j"]).contains(&"ff1.dot".to_string()));
     // Table III's operators, masks stored in neither.
     assert!(bytes(&variant.program) as f64 <= 0.4 * 4_395_941_888.0, "{}", bytes(&variant.program));
@@ -107,7 +107,7 @@ fn what_is_not_wanted_stays_apart() {
     let variant = checked_with(&recipe, &[], &|cluster| cluster.name != "qq");
     assert!(!kernels(&variant).contains(&"qq"));
     assert!(variant.refusals.iter().any(|r| r.reason.to_string() == "this program leaves the composed kernel `qq` out"));
-    // Attention forward without attention backward: what backward reads is saved then, not computed twice and stored.
+    // Forward attention fused without backward attention: tensors that backward reads are then saved, not computed twice and stored.
     let forward = checked_with(&recipe, &[], &|cluster| cluster.site.state == sdfg::StateId(0));
     assert_eq!(kernels(&forward), ["qq", "kk", "vv", "alpha", "y"]);
     assert_eq!(forward.program.units().iter().filter(|(_, _, unit)| unit.name().contains("again")).count(), 0);
@@ -160,8 +160,8 @@ fn attention_by_hand_is_found_by_its_structure() {
     );
 }
 
-/// Scores that are computed again may miss their own maximum, if only by rounding. Where a gradient flows through the maximum they are
-/// saved; where it cancels, as above, they are not.
+/// Recomputed scores may miss their own maximum, if only by rounding. Where a gradient flows through the maximum the scores are saved;
+/// where it cancels, as above, they are not.
 #[test]
 fn scores_whose_maximum_counts_are_saved() {
     let changes = [
@@ -188,7 +188,7 @@ fn a_long_sequence_stays_on_chip() {
     assert!(sdfg::lifetime::plan(&intervals, &[]).peak_bytes <= 64 << 20, "queries, keys, values, their gradients and rows are left");
 }
 
-/// A slope is saved in the place of the product that it follows from, and not beside it.
+/// A local derivative is saved in place of the product that it follows from, and not in addition.
 #[test]
 fn a_slope_is_saved_where_its_product_stays_on_chip() {
     let recipe = shipped("bert-base-encoder.yaml");

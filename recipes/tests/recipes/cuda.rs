@@ -1,5 +1,4 @@
-//! Every CUDA kernel that the pipeline makes of a shipped recipe, run on the CPU by the shim at small odd sizes, against the
-//! oracle.
+//! Every CUDA kernel that the pipeline generates for a shipped recipe, run on the CPU by the shim at small odd sizes, against the oracle.
 
 use kernels::target::cuda::emit::Chip;
 use kernels::target::cuda::templates::{source as cuda_source, space as cuda_space, specialized_dims};
@@ -24,7 +23,7 @@ use std::path::Path;
 type Failure = Box<dyn std::error::Error>;
 
 const RUN: Run = Run { seed: 3, step: 2, dropout: true };
-/// Configurations of each kernel: the most promising of a spread, and some of the others.
+/// Configurations of each kernel: the best of a spread by predicted cost, and some of the others.
 const PROMISING: usize = 1;
 const OTHERS: u64 = 1;
 
@@ -37,7 +36,7 @@ fn configurations(space: &dyn ConfigSpace) -> Vec<KernelConfig> {
     promising.into_iter().chain(spread(OTHERS)).map(|n| space.config(n)).collect()
 }
 
-/// A kernel with its inputs and what the interpreter makes of them.
+/// A kernel with its inputs and the interpreter's results.
 struct Reference {
     spec: KernelSpec,
     given: Tensors,
@@ -64,7 +63,7 @@ impl Reference {
         Ok(buffers)
     }
 
-    /// The worst error of all results in units of what is allowed.
+    /// The worst error of all results in units of the tolerance.
     fn ratio(&self, config: &KernelConfig, buffers: &[Buffer]) -> Result<f64, Failure> {
         let mut worst = 0.0f64;
         for (argument, buffer) in self.spec.arguments().iter().zip(buffers).filter(|(a, _)| a.access == Access::Write) {
@@ -77,14 +76,14 @@ impl Reference {
     }
 }
 
-/// Checks every generated kernel of a recipe, composed ones as well, with tensors of this type, and counts configurations.
+/// Checks every generated kernel of a recipe, fused ones as well, with tensors of this type, and counts configurations.
 fn checked(recipe: &str, dtype: Dtype) -> Result<usize, Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
     let programs = programs_on(&recipes::load::load(&path, &[])?, false, Some(kernels::target::cuda::cublaslt::Fused::has))?;
     checked_of(recipe, &programs.variants.iter().collect::<Vec<_>>(), Some(dtype), with_small_sizes, |_| true)
 }
 
-/// The same of some kernels of these programs at other sizes, with tensors of another type in the place of f32.
+/// The same for some kernels of these programs at other sizes, with tensors of another type in place of f32.
 fn checked_of(
     recipe: &str,
     variants: &[&Variant],
@@ -95,7 +94,7 @@ fn checked_of(
     let separate = variants.first().ok_or("no program")?;
     let (mut seen, mut sources, mut cases) = (BTreeSet::new(), Vec::new(), Vec::new());
     for variant in variants {
-        // What is grouped has its types inside as well: it is grouped once they are known.
+        // A group has its types inside as well, so it is formed after the types are set.
         let is_grouped = variant.key.is(VariantId::GroupedGemm);
         let mut small = sized(if is_grouped { &separate.program } else { &variant.program });
         for container in small.containers.values_mut().filter(|c| c.dtype == Dtype::F32) {
@@ -106,18 +105,18 @@ fn checked_of(
             assert!(!grouped.steps.is_empty(), "a group");
             small = grouped.program;
         }
-        // Statistics drawn at random, not of the values beside them, make values on chip that are too large for f16.
+        // Statistics drawn at random do not match the drawn values, which makes values on chip too large for f16.
         let own = if retyped == Some(Dtype::F16) { interpret(&small, &random_inputs(&small, 5)?, &RUN)? } else { Tensors::new() };
         for (_, _, unit) in small.units() {
             let spec = KernelSpec::new(&small, &unit)?;
-            // Bits are for a library's products alone.
+            // Only a library's products handle bits.
             let bits = spec.containers.values().any(|c| c.dtype == Dtype::Bit);
             if bits || !matches!(unit, Unit::Scope(_) | Unit::Nested(_)) || !seen.insert(spec.key()) || !which(&spec) {
                 continue;
             }
             let case = |wanted: fn(f64) -> f64| -> Result<(Tensors, Tensors), Failure> {
                 let mut given = Tensors::new();
-                // Of a container of which it writes a part, the others stay.
+                // Of a container that a kernel writes in part, the other elements stay.
                 let given_to = |a: &&kernels::Argument| a.access == Access::Read || unit.writes_part(&small, &a.data);
                 for argument in spec.arguments().iter().filter(given_to) {
                     let shape = spec.shape(&argument.data)?;
@@ -126,7 +125,7 @@ fn checked_of(
                         None => random::tensor(5, &argument.data, shape.iter().product()),
                     };
                     values.iter_mut().for_each(|v| *v = wanted(*v));
-                    // What the interpreter is given can be stored exactly.
+                    // Values for the interpreter can be stored exactly.
                     let mut buffer = Buffer::of(&spec.containers[&argument.data], &shape, &Layout::of(&argument.dims))?;
                     let array = ArrayD::from_shape_vec(shape.clone(), values)?;
                     buffer.pack(&spec.containers[&argument.data], &Layout::of(&argument.dims), &array)?;
@@ -138,12 +137,12 @@ fn checked_of(
                 Ok((given, want))
             };
             let (mut given, mut want) = case(|v| v)?;
-            // Nothing agrees with a logarithm of what is negative.
+            // The logarithm of a negative number is NaN, which cannot be compared.
             if want.values().flatten().any(|v| v.is_nan()) {
                 (given, want) = case(f64::abs)?;
             }
             let reference = Reference { tolerances: unit_tolerance(&small, &unit)?, spec, given, want };
-            // Tiles in proportion: as many of them as there are at full size.
+            // Tiles shrink in proportion, so that there are as many as at full size.
             let whole = KernelSpec::new(&variant.program, &unit)?;
             let space = cuda_space(&whole, Chip::HOPPER)?;
             let configs = configurations(space.as_ref()).into_iter().map(|c| tiles::scaled(&c, &whole, &reference.spec));
@@ -193,7 +192,7 @@ const RECIPES: [(&str, Dtype); 12] = [
     ("mlp.yaml", Dtype::F32),
     ("softmax.yaml", Dtype::Bf16),
 ];
-/// Configurations that all recipes together have at least.
+/// The least number of configurations in all recipes together.
 const ENOUGH: usize = 200;
 
 #[test]
@@ -206,14 +205,15 @@ fn every_recipe_is_here() {
 
 #[test]
 fn every_kernel_of_every_recipe_equals_the_oracle() {
-    // Each is one large file for the compiler, which uses one core.
+    // Each recipe is one large file for the compiler, which uses one core.
     let counts = RECIPES.par_iter().with_max_len(1).map(|(recipe, dtype)| checked(recipe, *dtype).unwrap_or_else(|e| panic!("{e}")));
     let total: usize = counts.sum();
     println!("in all: {total} configurations of CUDA kernels of {} recipes equal the oracle", RECIPES.len());
     assert!(total >= ENOUGH, "{total} configurations");
 }
 
-/// Where rows and columns come out even, what values want of memory comes through the stage with the factors.
+/// Where rows and columns divide evenly, element-wise operands of a streamed tile come through the shared-memory ring buffer with the
+/// factors.
 #[test]
 fn what_sweeps_read_beside_factors_comes_with_them() -> Result<(), Failure> {
     let sizes = [("b", 1), ("h", 2), ("j", 128), ("p", 16), ("i", 32), ("u", 32)].map(|(dim, size)| (dim.to_string(), size)).to_vec();
@@ -229,7 +229,7 @@ fn what_sweeps_read_beside_factors_comes_with_them() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Chains whose tiles are walked in sweeps, where tensors have 16 bits: attention and its gradient, with masks of the future as well.
+/// Streamed chains with 16-bit tensors: attention and its gradient, also with causal masks.
 #[test]
 fn attention_is_walked_in_sweeps() -> Result<(), Failure> {
     let recipes = [
@@ -248,7 +248,7 @@ fn attention_is_walked_in_sweeps() -> Result<(), Failure> {
         let composed: Vec<&String> = swept.iter().flat_map(|v| &v.compositions).map(|c| &c.name).collect();
         println!("{recipe}: {composed:?}");
         assert!(composed.len() >= 2, "{recipe}: {composed:?}");
-        // What dropout is done to need not be written: backward makes it again from scores, beside the gradient's own product.
+        // Dropout's result need not be written: backward recomputes it from scores, next to the gradient's own product.
         let again = swept.iter().find(|v| v.key.is(VariantId::StreamedRecompute));
         assert_eq!(again.is_some(), *recipe != "llama-decoder.yaml", "{recipe}");
         for (_, _, unit) in again.iter().flat_map(|v| v.program.units()).filter(|(_, _, unit)| unit.name() == "d_qq") {
@@ -257,14 +257,14 @@ fn attention_is_walked_in_sweeps() -> Result<(), Failure> {
             let spec = KernelSpec::new(&again.expect("a program").program, &unit).expect("a kernel");
             assert!(spec.arguments().iter().all(|a| a.data != "alpha.softmax"), "{recipe}");
         }
-        // The largest of a row and the sum that follows it are found in one sweep, with a mask, too.
+        // The maximum of a row and the sum that follows it are found in one pass over the tiles, also with a mask.
         for (_, _, unit) in swept[0].program.units().into_iter().filter(|(_, _, unit)| unit.name() == "gamma") {
             let spec = KernelSpec::new(&swept[0].program, &unit).expect("a kernel");
             let config = cuda_space(&spec, Chip::HOPPER).expect("a space").config(0);
             let text = cuda_source(&spec, &config, Chip::HOPPER).expect("a source").text;
             assert!(text.contains("if (next_pass < 2)"), "{recipe}: {config}");
         }
-        // Those beside them are what every recipe has.
+        // The kernels next to them occur in every recipe.
         let in_tiles = |spec: &KernelSpec| cuda_space(spec, Chip::HOPPER).is_ok_and(|s| s.config(0).knobs.get("tile").is_some());
         checked_of(recipe, &swept, None, with_small_sizes, in_tiles).unwrap_or_else(|e| panic!("{e}"))
     });
@@ -272,12 +272,12 @@ fn attention_is_walked_in_sweeps() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The compiler; without it a test says that it is skipped, and what to install.
+/// The compiler; without it a test prints that it is skipped, and what to install.
 fn nvrtc() -> Option<Nvrtc> {
     Nvrtc::find().inspect_err(|e| println!("skipped: NVRTC not found, {} ({e})", CudaLibrary::Nvrtc.advice())).ok()
 }
 
-/// The paper's layer at its own sizes, in the types of its recipe: what shares a launch fits a block.
+/// The paper's layer at its own sizes, in the types of its recipe: the tiles that share a launch fit a block.
 #[test]
 fn weight_gradients_compile_as_one_launch() -> Result<(), Failure> {
     let Some(nvrtc) = nvrtc() else { return Ok(()) };
@@ -288,7 +288,7 @@ fn weight_gradients_compile_as_one_launch() -> Result<(), Failure> {
     let unit = program.units().into_iter().find_map(|(_, _, unit)| matches!(unit, Unit::Nested(_)).then_some(unit)).ok_or("a group")?;
     let spec = KernelSpec::new(program, &unit)?;
     let source = cuda_source(&spec, &cuda_space(&spec, Chip::HOPPER)?.config(0), Chip::HOPPER)?;
-    // 128 by 128 values of each gradient are a block's.
+    // A block computes 128 by 128 values of each gradient.
     assert_eq!((source.members.len(), source.grid), (6, 2 * 32 * 8 + 4 * 8 * 8));
     let compiled = nvrtc.compile(&spec.name, &source.text, 90)?;
     for r in &compiled.resources {
@@ -298,7 +298,7 @@ fn weight_gradients_compile_as_one_launch() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The most promising configuration of a kernel under the recipe's order of dims.
+/// The best configuration of a kernel by predicted cost, under the recipe's order of dims.
 fn most_promising(space: &dyn ConfigSpace) -> Result<KernelConfig, Failure> {
     // Knobs are the fastest digits.
     let numbers: Vec<u64> = (0..space.knobs().iter().product()).collect();
@@ -314,7 +314,7 @@ fn paper_layer() -> Result<Programs, Failure> {
     Ok(programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::Fused::has))?)
 }
 
-/// An index over keys runs along the queries of stacked projections: two names of one dim, of which layouts know the first.
+/// An index over keys runs along the queries of stacked projections: two names for one dim, and layouts use the first.
 #[test]
 fn a_second_name_is_the_dim_that_it_runs_along() -> Result<(), Failure> {
     let programs = paper_layer()?;
@@ -329,14 +329,14 @@ fn a_second_name_is_the_dim_that_it_runs_along() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The most promising of some configurations, in whatever layouts.
+/// The best of some configurations by predicted cost, in any layouts.
 fn in_any_order(space: &dyn ConfigSpace) -> KernelConfig {
     let numbers: Vec<u64> = (0..SAMPLED).map(|n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % space.count()).collect();
     let ranked = numbers.iter().zip(space.predicted_costs(&numbers));
     space.config(ranked.min_by(|(_, a), (_, b)| a.total_cmp(b)).map_or(0, |(n, _)| *n))
 }
 
-/// Sums of three results beside rows of 768 values, where a block may have 128 registers for each thread or 255.
+/// Sums of three results next to rows of 768 values, where a block may have 128 registers for each thread or 255.
 #[test]
 fn sums_beside_rows_spill_nothing() -> Result<(), Failure> {
     let Some(nvrtc) = nvrtc() else { return Ok(()) };
@@ -356,7 +356,7 @@ fn sums_beside_rows_spill_nothing() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The layer in PyTorch's order of dims at its own sizes: what is tried first of each kernel holds no more than registers do.
+/// The layer in PyTorch's order of dims at its own sizes: the first configuration of each kernel needs no more than the registers.
 #[test]
 fn what_promises_most_spills_nothing() -> Result<(), Failure> {
     let Some(nvrtc) = nvrtc() else { return Ok(()) };
@@ -377,9 +377,9 @@ fn what_promises_most_spills_nothing() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Of the paper's layer at its own sizes, in its own order of dims and in PyTorch's: what is tried first has neighbours of a mask in
-/// neighbouring lanes, where eight of them are one draw. Its own order is not the one that kernels like: there it is what promises most
-/// in any order.
+/// The paper's layer at its own sizes, in its own order of dims and in PyTorch's: the first configuration keeps neighbours of a mask in
+/// neighbouring lanes, where one draw serves eight elements. Kernels do not favour the layer's own order: there the best configuration in
+/// any order is taken.
 #[test]
 fn what_promises_most_draws_along_its_masks() -> Result<(), Failure> {
     let mut drawing = Vec::new();
@@ -398,17 +398,17 @@ fn what_promises_most_draws_along_its_masks() -> Result<(), Failure> {
             drawing.extend((draws("keep_line<true>(") > 0).then(|| spec.name.clone()));
         }
     }
-    // Backward draws again what no result tells that is read anyway.
+    // Backward redraws masks that no result shows which it reads anyway.
     let each = ["alpha", "norm1", "ff1", "y", "d_b2", "d_bo", "d_beta"];
     assert_eq!(drawing, [each, each].concat());
     Ok(())
 }
 
-/// Configurations of which the most promising are looked at.
+/// Configurations among which the best by predicted cost is taken.
 const SAMPLED: u64 = 20_000;
 
-/// Of the paper's layer at its own sizes: at small sizes but for those that are written into a text it is the same text, so that what a
-/// sweep checks is what it times, and what the compiler makes of it is made once.
+/// The paper's layer at its own sizes. At small sizes, except for dims whose sizes are constants in the code, the code is the same. So a
+/// sweep checks the code that it times, and compiles it once.
 #[test]
 fn what_is_checked_is_what_is_timed() -> Result<(), Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
@@ -434,7 +434,7 @@ fn what_is_checked_is_what_is_timed() -> Result<(), Failure> {
                 Ok(text(&whole.with_sizes(&small.sizes)?)? == timed)
             };
             let (checked, least) = (same(i64::MAX)?, same(1)?);
-            // What all of attention's matrix goes through is too much for the interpreter, unless all else is least.
+            // A pass over the whole attention matrix is too slow for the interpreter, unless all other dims are smallest.
             if ["alpha", "d_beta"].contains(&whole.name.as_str()) {
                 assert_eq!(checked, least, "{}: {config}", whole.name);
             }

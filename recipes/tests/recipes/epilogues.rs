@@ -1,4 +1,4 @@
-//! Programs for devices on which only some compositions have a form: products with the epilogues that cuBLASLt has.
+//! Programs for devices that fuse contractions in some forms only: products with the epilogues of cuBLASLt.
 
 use kernels::device::Device;
 use kernels::pool::Pool;
@@ -37,7 +37,7 @@ fn composed(recipe: &Recipe) -> Variant {
 
 type EpilogueDesc = (Option<EpilogueFunction>, Option<Bias>, bool);
 
-/// What each kernel with an epilogue does besides its product: the function, the vector, whether there is an auxiliary matrix.
+/// The epilogue of each such kernel: the function, the vector, whether there is an auxiliary matrix.
 fn epilogues(variant: &Variant) -> Vec<(String, EpilogueDesc)> {
     let units = variant.program.units();
     let fused = units.iter().filter_map(|(_, _, unit)| {
@@ -48,12 +48,12 @@ fn epilogues(variant: &Variant) -> Vec<(String, EpilogueDesc)> {
     fused.collect()
 }
 
-/// Kernels that end like this.
+/// The number of kernels with this epilogue.
 fn count(variant: &Variant, wanted: EpilogueDesc) -> usize {
     epilogues(variant).iter().filter(|(_, ending)| *ending == wanted).count()
 }
 
-/// The composed program still means what its operators mean.
+/// Checks that the fused program computes the same as its operators.
 fn means_the_same(recipe: &Recipe, variant: &Variant) {
     let operators = with_small_sizes(&operators(recipe).expect("operators").0);
     let program = with_small_sizes(&variant.program);
@@ -69,14 +69,14 @@ fn means_the_same(recipe: &Recipe, variant: &Variant) {
     }
 }
 
-/// Configurations from all over a space, each with the first or the second algorithm, which are the last of its knobs.
+/// Configurations spread over a space, each with the first or the second algorithm, which is the last knob.
 fn sampled(space: &dyn ConfigSpace) -> impl Iterator<Item = u64> {
     let algorithms = space.knobs().last().copied().unwrap_or(1);
     let others = space.count() / algorithms;
     (0..20_000u64).map(move |n| n.wrapping_mul(2_654_435_761) % others * algorithms + n % 2)
 }
 
-/// Every kernel with an epilogue in a few configurations, as cuBLASLt would be told to do it, against the oracle.
+/// Runs every kernel with an epilogue in a few configurations, as cuBLASLt would, against the oracle.
 fn equals_the_oracle(variant: &Variant) -> usize {
     let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into());
     let (pool, mut ran) = (Pool::new(1).expect("a worker"), 0);
@@ -136,18 +136,18 @@ fn a_decoder_in_f32() {
     let variant = composed(&recipe);
     means_the_same(&recipe, &variant);
     let all = epilogues(&variant);
-    // GELU's argument is what backward reads, and the gradient of its bias leaves with it.
+    // Backward reads GELU's argument, and the gradient of its bias is an epilogue too.
     assert_eq!(count(&variant, (Some(EpilogueFunction::Gelu), Some(Bias::Added), true)), 1, "{all:#?}");
     assert_eq!(count(&variant, (Some(EpilogueFunction::GeluGradient), Some(Bias::OfResult), true)), 1, "{all:#?}");
     // Queries, keys, values and the two projections behind them.
     assert_eq!(count(&variant, (None, Some(Bias::Added), false)), 5, "{all:#?}");
-    // Gradients of other biases beside those of the weights.
+    // Gradients of other biases, in kernels of the weights' gradients.
     let beside = count(&variant, (None, Some(Bias::OfA), false)) + count(&variant, (None, Some(Bias::OfB), false));
     assert!(beside >= 2, "{all:#?}");
     assert!(equals_the_oracle(&variant) >= all.len(), "{all:#?}");
 }
 
-/// The library wants biases in the type of the result: they are cast, and gradients of f32 stay beside results of f32.
+/// The library requires biases in the type of the result: they are cast, and gradients in f32 remain next to results in f32.
 #[test]
 fn a_decoder_in_f16() {
     let recipe = recipe(GPT2, Dtype::F16);
@@ -171,8 +171,8 @@ fn only_what_the_library_computes_exactly() {
     assert!(erf.compositions.iter().chain(&relu.compositions).all(|c| c.contractions.len() == 1 && !c.kinds.is_empty()));
 }
 
-/// ReLU's gradient reads where its argument was positive, a bit an element, as the product before has left it; where a dropout is
-/// behind the ReLU, what is positive after that answers for both.
+/// ReLU's gradient reads the sign of its argument, a bit for each element, which the preceding product has stored. With a dropout behind
+/// the ReLU, the sign after the dropout serves both.
 #[test]
 fn signs_are_kept_as_bits() {
     let with_signs = |text: &str| {
@@ -190,7 +190,7 @@ fn signs_are_kept_as_bits() {
     assert!(with_signs(&MLP.replace("relu(w1[u,i] * x[i,b] + b1[u])", "dropout(relu(w1[u,i] * x[i,b] + b1[u]), rate: 0.5)")).is_none());
 }
 
-/// Epilogues compete with separate kernels: as a program, and each on its own.
+/// Epilogues compete with separate kernels: as a program, and each by a trial of its own.
 #[test]
 fn each_epilogue_can_be_undone() {
     let recipe = recipe(MLP, Dtype::F32);
@@ -209,7 +209,7 @@ fn each_epilogue_can_be_undone() {
     assert!(whole.compositions.iter().any(|c| c.kinds.contains(&Kind::Beside)), "{:#?}", whole.compositions);
 }
 
-/// A check at small sizes keeps to what an auxiliary matrix asks for: at odd ones no configuration would ever be measured.
+/// A check at small sizes obeys the alignment of an auxiliary matrix: at odd sizes no configuration could be measured.
 #[test]
 fn kept_arguments_are_checked_at_sizes_that_fit() {
     let recipe = recipe(GPT2, Dtype::F32);
@@ -236,7 +236,7 @@ fn kept_arguments_are_checked_at_sizes_that_fit() {
     assert_eq!(seen, 2, "GELU and its gradient");
 }
 
-/// Whatever is made of a recipe that lets f32 be TF32 lets it be; nothing else does.
+/// TF32 is allowed in every program of a recipe that allows it, and in no other.
 #[test]
 fn tf32_is_allowed_by_the_recipe_alone() -> Result<(), Box<dyn std::error::Error>> {
     for (said, allowed) in [("", false), ("tf32: false\n", false), ("tf32: true\n", true)] {

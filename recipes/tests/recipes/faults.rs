@@ -1,4 +1,4 @@
-//! Devices that fail in the middle of a sweep: what is said, what becomes of the measurements, and what a sound device does next.
+//! Devices that fail in the middle of a sweep: the message, the fate of the measurements, and how a sound device continues.
 
 use crate::device_support::{Call, Fake, Planted};
 use kernels::KernelError;
@@ -23,7 +23,7 @@ static SOFTMAX: LazyLock<Sdfg> = LazyLock::new(|| {
     recipes::pipeline::variants::programs::programs(&recipe, false).expect("programs").variants.remove(0).program
 });
 
-/// Sweeps softmax on a device, as far as it goes; the error, and what the records hold afterwards.
+/// Sweeps softmax on a device as far as it goes; returns the error and the records.
 fn swept(device: &dyn Device, folder: &Path, cache: Cache) -> (Option<PipelineError>, Store) {
     let path = folder.join("records.jsonl");
     let mut store = Store::open(&path).expect("records");
@@ -52,26 +52,26 @@ fn lost() -> KernelError {
     KernelError::GpuLost { what: "cuStreamSynchronize: CUDA_ERROR_DEVICE_UNAVAILABLE".into() }
 }
 
-/// What a failure does to a sweep.
+/// The effect of a failure on a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
-    /// Ends it; the same command asks the same again.
+    /// It ends; the same command repeats the call.
     Ends,
-    /// Ends it; the same command goes on without that configuration.
+    /// It ends; the same command continues without that configuration.
     EndsWithout,
-    /// It goes on without those configurations.
+    /// It continues without those configurations.
     GoesOn,
 }
 
-/// A call, how it fails, what that does to the sweep, and part of what is said.
+/// A call, its failure, the effect on the sweep, and a part of the message.
 type Case = (Call, fn() -> KernelError, Effect, &'static str);
 
-/// A sweep in which a call fails as soon as something has been measured: how often it was answered, and what came of it.
+/// A sweep in which a call fails as soon as there is a measurement: the number of answered calls, and the result.
 fn failing(call: Call, error: fn() -> KernelError) -> (usize, tempfile::TempDir, Option<PipelineError>, Store) {
     for answered in 1.. {
         let folder = tempfile::tempdir().expect("a folder");
         let (ended, store) = swept(&Fake::new(Some(Planted::after(answered, call, error))), folder.path(), Cache::Warm);
-        // How many calls a measurement takes depends on how long they take.
+        // The number of calls for a measurement depends on times.
         if store.all().any(|m| m.ms().is_some()) {
             return (answered, folder, ended, store);
         }
@@ -99,7 +99,7 @@ fn no_failure_takes_a_measurement_with_it() {
     for (call, error, effect, says) in cases {
         let (answered, folder, ended, store) = failing(call, error);
         let name = format!("{call:?} after {answered}, {error:?}", error = error().to_string());
-        // The command is begun again where that helps.
+        // The command is restarted where that helps.
         assert_eq!(ended.as_ref().is_some_and(PipelineError::goes_on), effect == EndsWithout, "{name}");
         let text = ended.map(|e| e.to_string());
         assert_eq!(text.is_some(), effect != GoesOn, "{name}: {text:?}");
@@ -112,7 +112,7 @@ fn no_failure_takes_a_measurement_with_it() {
             EndsWithout => assert_eq!(failed.len(), 1, "{name}"),
             GoesOn => assert!(!failed.is_empty(), "{name}"),
         }
-        // A sound device goes on from there: it keeps what there is, and asks nothing again that has failed.
+        // A sound device continues from there: it keeps the measurements, and repeats no failed configuration.
         let (ended, after) = swept(&Fake::new(None), folder.path(), Cache::Warm);
         assert!(ended.is_none(), "{name}: {ended:?}");
         assert!(kept.iter().all(|m| after.get(&m.key, &m.config).is_some_and(|n| n.ms().is_some())), "{name}");
@@ -127,7 +127,7 @@ fn cold_runs_are_single_and_find_nothing_in_the_caches() {
     let device = Fake::new(None);
     let (ended, store) = swept(&device, folder.path(), Cache::Cold);
     if !cfg!(target_arch = "x86_64") {
-        // Elsewhere the caches of this machine, which the shim has, cannot be emptied.
+        // On other architectures this machine's caches, which the shim uses, cannot be emptied.
         return assert!(ended.is_some_and(|e| e.to_string().contains("leave out --cold")));
     }
     assert!(ended.is_none(), "{ended:?}");
@@ -137,7 +137,7 @@ fn cold_runs_are_single_and_find_nothing_in_the_caches() {
     assert!(timed.len() > 3 && timed.iter().all(|n| calls[n - 1] == Call::Flush), "{calls:?}");
     assert!(!calls.contains(&Call::Record), "what runs several times finds its tensors in the caches");
     drop(calls);
-    // Warm runs are recorded, and nothing is flushed; their times do not mix with those.
+    // Warm runs are recorded, and nothing is flushed; their times do not mix with cold ones.
     let folder = tempfile::tempdir().expect("a folder");
     let device = Fake::new(None);
     assert!(swept(&device, folder.path(), Cache::Warm).0.is_none());
@@ -156,7 +156,7 @@ fn what_is_missing_ends_with_its_own_code() {
     }
 }
 
-/// No kernel is at fault where a cache is full, or somebody stops the compiler.
+/// Kernels are not at fault if a cache is full, or if the compiler is killed.
 #[cfg(unix)]
 #[test]
 fn surroundings_are_no_fault_of_a_kernel() {

@@ -1,4 +1,4 @@
-//! Tensors that one step reads at several index orders: fused kernels hand on each element to whoever reads it.
+//! Tensors that one step reads in several index orders: fused kernels pass on each element to every reader.
 
 use crate::memory::{Failure, candidate, checked, device, with_gradients};
 use kernels::device::Device;
@@ -10,7 +10,7 @@ use recipes::pipeline::variants::programs::programs;
 use std::sync::Arc;
 use transforms::{Composition, Expand, Fusion, Options, Pass, Wanted, run_pipeline};
 
-/// `exp(x)` less its transpose, worked out here: the fused kernel of Memlet 0.1 gave zeros.
+/// `exp(x)` less its transpose, computed by the test: the fused kernel of Memlet 0.1 gave zeros.
 #[test]
 fn an_antisymmetric_part_is_not_zero() -> Result<(), Failure> {
     let text = "
@@ -49,16 +49,15 @@ steps:
     Ok(())
 }
 
-/// Compiled kernels of random programs, in C and in simulated CUDA, fused and composed, forward and backward, against the interpreter
-/// on their operators.
-/// `MEMLET_CASES` asks for more of them.
+/// Compiled kernels of random programs, in C and in simulated CUDA, fused and gemm-fused, forward and backward, against the interpreter
+/// on their operators. `MEMLET_CASES` sets the number of cases.
 #[test]
 fn compiled_kernels_keep_the_meaning_of_permuted_reads() -> Result<(), Failure> {
     let cases = std::env::var("MEMLET_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
     let (cores, pool) = (device()?, Pool::new(2)?);
     let shim: Arc<dyn Device> = Arc::new(ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into()));
     for seed in 0..cases {
-        // The shim compiles for seconds.
+        // The shim compiles for seconds, so it runs fewer cases.
         let device = if seed % 6 == 5 { &shim } else { &cores };
         let forward = sdfg::random::permuted_program(seed, seed % 2 == 0);
         let program = with_gradients(&forward).unwrap_or(forward);

@@ -1,4 +1,4 @@
-//! Every map kernel that the pipeline makes of a shipped recipe, at small odd sizes, under a spread of configurations.
+//! Every map kernel that the pipeline generates for a shipped recipe, at small odd sizes, in a spread of configurations.
 
 use kernels::Toolchain;
 use kernels::pool::Pool;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Configurations of each kernel: the most promising of a spread, and some of the others. Compiling dominates.
+/// Configurations of each kernel: the best of a spread by predicted cost, and some of the others. Compiling dominates.
 const PROMISING: usize = 1;
 const OTHERS: u64 = 1;
 
@@ -80,7 +80,7 @@ fn products_and_what_surrounds_them_in_panels() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Chains for GPUs are compared with cores there, whose kernels read again what they have written on the way.
+/// Chains for GPUs are compared with kernels of the cores, which read back the tensors that they wrote on the way.
 #[test]
 fn chains_that_write_what_they_hand_on() -> Result<(), Failure> {
     let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } };
@@ -88,7 +88,7 @@ fn chains_that_write_what_they_hand_on() -> Result<(), Failure> {
     let overrides = recipes::load::Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Default::default() };
     let recipe = recipes::load::load(&path, &overrides)?;
     for weights in [vec![], ["wq", "wk", "wv"].map(String::from).to_vec()] {
-        // Programs mean the same before and after.
+        // The rewrites are verified.
         let variant = GemmFusion::of(&Arc::new(Rewriting::new(&recipe, true, None)), VariantId::Streamed, &weights)?.fused(&|_| true)?;
         let kernels = swept_kernels(&variant.program, &device)?;
         let mut bench = DeviceBench::new(&variant.program, &kernels, &device, &pool);
@@ -107,7 +107,7 @@ fn chains_that_write_what_they_hand_on() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A logarithm apart from the sum that it is taken of: half of what could be drawn has none.
+/// A logarithm in another kernel than the sum it is taken of: half of the drawn values would have none.
 #[test]
 fn a_logarithm_is_checked_on_what_it_is_given() -> Result<(), Failure> {
     let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } };
@@ -121,7 +121,7 @@ fn a_logarithm_is_checked_on_what_it_is_given() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The recipe's own sum is called as what holds the sum of the mean around it would be: kernels took one for the other.
+/// The recipe's own sum has the name that the sum inside the mean around it would get: kernels must not confuse the two.
 #[test]
 fn a_sum_within_a_mean() -> Result<(), Failure> {
     let text = "model: m\ndims: {n: 64, c: 10}\ninputs:\n  x: [n, c]\n  w: [n, c]\nsteps:\n  - \"y = mean(1 - sum(w[n,c] * x[n,c], over: c), over: n)\"\n";
@@ -130,7 +130,7 @@ fn a_sum_within_a_mean() -> Result<(), Failure> {
     checked_of("m.yaml", &[&programs.unfused])
 }
 
-/// A softmax in parts has a kernel that is called as the recipe's own sum within its step: plans know kernels by their names.
+/// A softmax in parts has a kernel with the name of the recipe's own sum within its step: plans identify kernels by name.
 #[test]
 fn kernels_have_names_of_their_own() -> Result<(), Failure> {
     let text = "model: m\ndims: {i: 20, b: 6}\ninputs:\n  x: [b, i]\nsteps:\n  - \"y[i] = softmax(tanh(sum(x[b,i], over: b)), over: i)\"\n\
@@ -145,7 +145,7 @@ fn kernels_have_names_of_their_own() -> Result<(), Failure> {
     checked_of("m.yaml", &all)
 }
 
-/// So many tensors have more layouts together than there are numbers of 64 bits.
+/// The number of joint layouts of this many tensors exceeds 64 bits.
 #[test]
 fn more_configurations_than_can_be_counted() -> Result<(), Failure> {
     let names: Vec<String> = (0..14).map(|n| format!("x{n}")).collect();
@@ -169,7 +169,7 @@ macro_rules! recipes {
     )*};
 }
 
-/// Composed kernels among them, which multiply bf16.
+/// Includes fused kernels, which multiply bf16.
 #[test]
 fn bert_base_encoder_in_bf16() -> Result<(), Failure> {
     checked("bert-base-encoder.yaml", Some(Dtype::Bf16))

@@ -1,4 +1,4 @@
-//! Logarithms of sums of exponentials in f32 kernels, far from 0, against what f64 makes of the same numbers here.
+//! Logarithms of sums of exponentials in f32 kernels, far from 0, against the same computation in f64.
 
 use kernels::device::Device;
 use kernels::pool::Pool;
@@ -52,7 +52,7 @@ fn scores(offset: f64) -> Array2<f64> {
     })
 }
 
-/// How far two arrays are from each other at most.
+/// The largest distance between two arrays.
 fn apart<'a>(got: impl Iterator<Item = &'a f64>, want: impl Iterator<Item = &'a f64>) -> f64 {
     got.zip(want).map(|(g, w)| if g == w { 0.0 } else { (g - w).abs() }).fold(0.0, |most, d| if d > most || d.is_nan() { d } else { most })
 }
@@ -97,7 +97,7 @@ fn values_and_gradients_are_right_far_from_zero() -> Result<(), Failure> {
         found.push(("unfused".into(), run(&programs.unfused, &cores, &given, 0)?));
         found.push(("on a GPU, simulated".into(), run(&programs.variants[0].program, &shim, &given, 0)?));
         for (name, got) in &found {
-            // Only the logarithm of the sum is as large as the scores, and so is its rounding.
+            // Only the logarithm of the sum is as large as the scores, and its rounding is relative to that.
             let lse = apart(got["lse"].iter(), want_lse.iter()) / want_lse.iter().fold(1.0, |most: f64, v| most.max(v.abs()));
             assert!(lse < 3e-7, "{name}, {offset}: logsumexp is off by {lse:e} of it");
             let scale = ls.iter().filter(|v| v.is_finite()).fold(1.0, |most: f64, v| most.max(v.abs()));
@@ -112,7 +112,7 @@ fn values_and_gradients_are_right_far_from_zero() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A row that is masked as a whole: the logarithm of nothing.
+/// A row in which all elements are masked: the logarithm of an empty sum.
 #[test]
 fn a_row_of_masks_has_no_probability() -> Result<(), Failure> {
     let text = "model: m\ndims: {b: 2, c: 3}\ninputs:\n  x: [b, c]\nsteps:\n  - \"y[b] = logsumexp(x, over: c)\"\n";

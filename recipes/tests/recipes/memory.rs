@@ -1,4 +1,4 @@
-//! Memory of a step: whatever is placed over what, results stay what they are. Debug builds fill freed memory with NaN.
+//! Memory of a step: buffers share memory without changing results. Debug builds fill freed memory with NaN.
 
 use kernels::device::Device;
 use kernels::pool::Pool;
@@ -28,7 +28,7 @@ pub fn device() -> Result<Arc<dyn Device>, Failure> {
     Ok(Arc::new(Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..system } }))
 }
 
-/// A program with a configuration for each kernel: in the layouts that come first, or drawn from its space.
+/// A program with a configuration for each kernel: the first of its space, or a drawn one.
 pub fn candidate(program: &Sdfg, device: &dyn Device, drawn: Option<u64>) -> Result<Candidate, Failure> {
     let mut configuration = Configuration::default();
     for (n, (_, _, unit)) in program.units().iter().enumerate() {
@@ -40,12 +40,12 @@ pub fn candidate(program: &Sdfg, device: &dyn Device, drawn: Option<u64>) -> Res
     Ok(Candidate { name: "drawn".into(), program: program.clone(), configuration, predicted_ms: 0.0, streams: 1, exchanges: vec![] })
 }
 
-/// Runs a candidate at small sizes against the interpreter. How many buffers took the place of others.
+/// Runs a candidate at small sizes against the interpreter. Returns the number of buffers that took the place of others.
 pub fn checked(candidate: &Candidate, reference: &Sdfg, device: &Arc<dyn Device>, pool: &Pool) -> Result<usize, Failure> {
     let found = verify_small(candidate, reference, pool, device)?;
     assert!(found.worst() <= 1.0, "{found:?}");
     let execution = Execution::new(&with_small_sizes(&candidate.program), &candidate.configuration, device);
-    // Tiles are made for the sizes of the program: some do not fit the small ones.
+    // Tiles are made for the program's sizes: some do not fit the small ones.
     let Ok(execution) = execution else { return Ok(0) };
     let (peak, map) = (execution.memory, &execution.map);
     assert_eq!(peak.planned_bytes, peak.actual_bytes);
@@ -90,7 +90,7 @@ fn a_layer_keeps_its_results() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Kernels that write in place would find their own results when they run again.
+/// Kernels that write in place would read their own results when they are run repeatedly.
 #[test]
 fn kernels_that_run_again_and_again_find_what_they_found_first() -> Result<(), Failure> {
     let (device, pool) = (device()?, Pool::new(2)?);
@@ -112,7 +112,7 @@ fn kernels_that_run_again_and_again_find_what_they_found_first() -> Result<(), F
     Ok(())
 }
 
-/// Peaks of a shipped recipe in MB: what is given, the separate program, the composed one.
+/// Peaks of a shipped recipe in MB: the inputs, the fused program, the gemm-fused one.
 fn peaks(recipe: &str, no_dropout: bool) -> Result<[f64; 3], Failure> {
     let overrides = Overrides { no_dropout, ..Overrides::default() };
     let found = memory(&load(&Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe), &overrides)?)?;
@@ -120,7 +120,7 @@ fn peaks(recipe: &str, no_dropout: bool) -> Result<[f64; 3], Failure> {
     Ok([separate.given_bytes, separate.peak_bytes, composed.peak_bytes].map(|bytes| bytes as f64 / 1e6))
 }
 
-/// Against what `bench/peers/tensor_bytes.py` counts of PyTorch 2.15 eager at the same sizes, with and without dropout.
+/// Compared with the count of `bench/peers/tensor_bytes.py` for PyTorch 2.15 eager at the same sizes, with and without dropout.
 #[test]
 fn the_papers_layer_needs_at_most_half_of_eager() -> Result<(), Failure> {
     for (recipe, no_dropout, eager) in [
@@ -136,7 +136,7 @@ fn the_papers_layer_needs_at_most_half_of_eager() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A container that is held in panels though no kernel names them: sizes are made small so that they fit.
+/// A container that is held in panels although no kernel names them: small sizes must fit them.
 #[test]
 fn held_in_panels_that_no_kernel_names() -> Result<(), Failure> {
     let (device, pool) = (device()?, Pool::new(2)?);
@@ -153,7 +153,8 @@ fn held_in_panels_that_no_kernel_names() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Every kernel wants `x` otherwise than it is held: it is turned once for those of the forward pass, and once for those of the backward pass.
+/// Every kernel reads `x` in another layout than the held one: it is relayouted once for the forward pass, and once for the backward
+/// pass.
 #[test]
 fn a_copy_in_another_layout_serves_all_kernels_of_a_pass() -> Result<(), Failure> {
     let (device, pool) = (device()?, Pool::new(2)?);

@@ -1,5 +1,4 @@
-//! Compositions chosen one by one: every program in which one is undone computes the same, and invented times decide which
-//! are.
+//! Partial fusion: every program with one fusion undone computes the same, and invented times decide which fusions are undone.
 
 use kernels::KernelSpec;
 use kernels::alpha_equivalence::KernelClass;
@@ -46,7 +45,7 @@ fn every_composition_can_be_undone() {
             continue;
         }
         assert_ne!(made.kernels, full.kernels, "{change}");
-        // What is kept out is in no kernel that holds one of the contractions.
+        // The kinds that are kept out are in no kernel that holds one of the contractions.
         for cluster in &variant.compositions {
             let concerned = cluster.contractions.iter().any(|c| change.contractions.contains(c));
             assert!(!concerned || cluster.kinds.is_disjoint(&change.without), "{change}: {cluster:?}");
@@ -71,7 +70,7 @@ fn with_nothing_composed_the_kernels_are_those_of_the_separate_program() {
     for change in full.undoings() {
         none = change.of(&none);
     }
-    // Backward runs contractions again only where it composes: without that, forward has others to undo.
+    // Backward recomputes contractions only where it fuses them: without that, forward has other fusions to undo.
     let (_, rest) = trial(&composing, &none).expect("a program");
     for change in rest.undoings() {
         none = change.of(&none);
@@ -84,7 +83,7 @@ fn with_nothing_composed_the_kernels_are_those_of_the_separate_program() {
     assert_eq!(apart.kernels.iter().map(|(_, key)| key.clone()).collect::<BTreeSet<_>>(), keys);
 }
 
-/// A kernel takes as long as what it moves, in milliseconds for each megabyte, and these kernels `extra` more.
+/// A kernel's time is proportional to its bytes, in milliseconds for each megabyte, plus `extra` for some kernels.
 struct Invented<'a> {
     composing: &'a GemmFusion<'a>,
     extra: BTreeMap<&'a str, f64>,
@@ -118,13 +117,13 @@ impl Invented<'_> {
 fn what_takes_longer_composed_is_undone_and_nothing_else() {
     let recipe = shipped("mha.yaml");
     let composing = GemmFusion::generated(&recipe, &[], false).expect("programs");
-    // Fewer bytes, less time: every composition pays.
+    // Fewer bytes, less time: every fusion pays.
     let mut invented = Invented { composing: &composing, extra: BTreeMap::new(), times: BTreeMap::new() };
     let full = invented.made(&FusionSet::default());
     let (kept, weighed) = invented.mixed();
     assert_eq!(kept.kernels, full.kernels);
     assert!(!weighed.is_empty() && weighed.iter().all(|w| !w.changed && w.gain().is_some_and(|g| g < 0.0)), "{weighed:#?}");
-    // The projection of queries does not.
+    // The projection of queries does not pay.
     invented.extra = BTreeMap::from([("qq", 1e6)]);
     let (found, weighed) = invented.mixed();
     assert_eq!(found.compositions.iter().map(|c| c.name.as_str()).filter(|n| *n == "qq").count(), 0);
@@ -132,7 +131,7 @@ fn what_takes_longer_composed_is_undone_and_nothing_else() {
     assert_eq!(weighed.iter().filter(|w| w.changed).map(|w| w.change.as_str()).collect::<Vec<_>>(), ["qq apart"]);
 }
 
-/// Attention backward does not pay: what it reads is stored then, and the forward kernel is another one.
+/// Attention backward does not pay: its inputs are then stored, and the forward kernel is another one.
 #[test]
 fn undoing_attention_backward_changes_attention_forward() {
     let recipe = shipped("mha.yaml");
@@ -152,7 +151,7 @@ fn undoing_attention_backward_changes_attention_forward() {
     assert!(row.subject == slow && row.with.iter().any(|p| p.kernel == "gamma") && row.instead.iter().any(|p| p.kernel == "alpha"));
 }
 
-/// What is composed in one layer is in the next: both are undone at once, and the programs are those of undoing them one after the other.
+/// The same fusions of two layers are undone at once, and the programs equal those of undoing them one after the other.
 #[test]
 fn compositions_of_layers_are_undone_together() {
     let recipe = crate::stacking::two_layers();
@@ -178,7 +177,7 @@ fn compositions_of_layers_are_undone_together() {
     }
 }
 
-/// Stacking is weighed like a composition. What it makes impossible is said.
+/// Stacking is judged like a fusion, and its row names the fusion that it prevents.
 #[test]
 fn stacked_projections_keep_attention_backward_apart() {
     let recipe = shipped("mha.yaml");
@@ -192,7 +191,7 @@ fn stacked_projections_keep_attention_backward_apart() {
     assert!(variant.refusals.iter().any(|r| matches!(r.reason, transforms::Reason::SeveralWriters { .. })));
 }
 
-/// A composed kernel that writes one part of a stack has no configuration that works: none is offered, whatever is undone.
+/// A fused kernel that writes one part of a stack has no working configuration, so no trial offers it.
 #[test]
 fn no_composition_writes_a_part_of_a_stack() {
     let recipe = shipped("mha.yaml");

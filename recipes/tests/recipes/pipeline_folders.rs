@@ -1,12 +1,12 @@
-//! The folders of the pipeline use one another one way, through their facades, and their files go in no circle.
+//! The folders of the pipeline depend on each other in one direction, through their facades, and their files form no cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// From the one that uses no other to the one that no other uses.
+/// From the lowest floor, which uses no other, to the highest, which no other uses.
 const FLOORS: [&str; 7] = ["oracle", "run", "variants", "check", "measure", "choose", "report"];
 
-/// Files that use a folder besides their own, at most.
+/// The most files that use a folder other than their own.
 const IMPORTS: usize = 30;
 
 fn files(folder: &Path) -> Vec<PathBuf> {

@@ -1,7 +1,7 @@
 //! Operators and layers, forward and backward, against vectors that PyTorch made in f64.
 //!
-//! `bench/peers/vectors.py` says how each file in `tests/data/` was made. Kernels and their reference come from one definition
-//! of each operator; these vectors come from outside.
+//! `bench/peers/vectors.py` documents how each file in `tests/data/` was made. Kernels and their reference come from one definition of
+//! each operator; these vectors come from outside.
 
 use crate::pytorch_support::{self, Vectors, chain, check};
 use recipes::load::{Recipe, load, load_str};
@@ -118,7 +118,7 @@ fn contraction_with_bias() {
     operator("linear", "i: 1, b: 1, j: 1, u: 1", tensors, "y[u,b,j] = w[u,i] * x[i,b,j] + c[u]");
 }
 
-/// The tolerance is narrow enough for what an error would do: ReLU in place of GELU, another epsilon, a lost scale.
+/// The tolerance is narrow enough to find errors: ReLU in place of GELU, another epsilon, a lost scale.
 #[test]
 fn another_model_is_told_apart() {
     let vectors = Vectors::read("bert-base-encoder");

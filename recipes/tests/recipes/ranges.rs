@@ -1,4 +1,4 @@
-//! Ranges that a recipe declares: what is drawn lies within, and what is given is checked.
+//! Ranges that a recipe declares: drawn values lie within, and given values are checked.
 
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::load_str;
@@ -46,7 +46,7 @@ fn what_is_drawn_lies_in_its_range() -> Result<(), Failure> {
         let count = |label: f64| tensors["a"].iter().filter(|v| **v == label).count();
         assert!((0..10).all(|label| count(f64::from(label)) > 10), "{:?}", tensors["a"]);
     }
-    // Programs that are made of it, and smaller sizes, have the range of their own sizes.
+    // Its programs, and those at smaller sizes, have ranges by their own sizes.
     let of = programs(&load_str("m.yaml", &recipe(&format!("  x: [n, c]\n{LABELS}")), &[("c".into(), 3)])?, false)?;
     for program in of.variants.iter().map(|v| &v.program).chain([&of.unfused, &of.operators]) {
         assert!(random_inputs(program, 1)?["a"].iter().all(|v| [0.0, 1.0, 2.0].contains(v)));
@@ -88,7 +88,7 @@ fn a_bound_is_rounded_as_values_are() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The label of a cross entropy is one of its classes, whether the recipe says so or not.
+/// The label of a cross entropy is one of its classes, also without a declared range.
 #[test]
 fn the_label_of_a_cross_entropy_is_a_class() -> Result<(), Failure> {
     let text = "model: m\ndims: {n: 4, c: 10}\ninputs: {x: [n, c], label: {dims: [n], dtype: i64}}\nsteps:\n  - \
@@ -135,7 +135,7 @@ fn ranges_are_written_and_read_again() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A recipe whose masked branch is larger than f32 holds: 0 · ∞ is no number there, and in f64 it is 0.
+/// A recipe whose masked branch exceeds f32: 0 · ∞ is NaN there, and in f64 it is 0.
 const MASKED: &str = "model: m\ndims: {n: 40, i: 30}\ninputs:\n  x: [n, i]\nsteps:\n  - \"s[n,i] = exp(x[n,i] * 300)\"\n  - \"y[n,i] = \
                       where(x[n,i] < 0.1, s[n,i], 0)\"\ntrain: {upstream: y}\n";
 
@@ -151,9 +151,9 @@ fn what_overflows_is_named_and_a_range_helps() -> Result<(), Failure> {
     let wide = of(&MASKED.replace("x: [n, i]", "x: {dims: [n, i], range: [-1, 9]}"))?.ok_or("an overflow")?;
     assert!(wide.contains("narrow the `range` of its inputs"), "{wide}");
     assert_eq!(of(&MASKED.replace("model: m", "model: m\ndtype: f64"))?, None);
-    // Half of the usual values overflow, and none of those that are tried next.
+    // Half of the usual values overflow, and no value of the next range.
     assert_eq!(of(&MASKED.replace("* 300", "* 50"))?, None);
-    // What is stored in less, and what is on the way to a result.
+    // A container of a narrower type, and an intermediate value.
     let half = of("model: m\ndims: {n: 9}\ndtype: f16\ninputs: {x: [n]}\nsteps: [\"y[n] = 1e5 * (x[n] + 3)\"]\n")?.ok_or("an overflow")?;
     assert!(half.starts_with("overflows in f16 in step `y` (m.yaml:5:10): ") && half.contains("f16 ends at 6.550e4"), "{half}");
     let inside = of("model: m\ndims: {n: 9}\ninputs: {x: [n]}\nsteps: [\"y[n] = log(exp(60 * (x[n] + 3)))\"]\n")?.ok_or("an overflow")?;
@@ -164,7 +164,7 @@ fn what_overflows_is_named_and_a_range_helps() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is too large for f32 comes back where the logarithm is taken, in f64 alone.
+/// A value too large for f32 becomes small by the logarithm, in f64 alone.
 const THERE_AND_BACK: &str =
     "model: m\ndims: {n: 40, i: 30}\ninputs:\n  x: [n, i]\nsteps:\n  - \"s[n,i] = exp(x[n,i] * 300)\"\n  - \"y[n,i] = log(s[n,i])\"\n";
 

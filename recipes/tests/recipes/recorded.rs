@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// The worst error of a step's results in units of what is allowed.
+/// The worst error of a step's results in units of the tolerance.
 fn worst(candidate: &Candidate, operators: &Sdfg, given: &Tensors, got: &Tensors, run: &Run) -> Result<f64, Failure> {
     let (want, tolerances) = (interpret(operators, given, run)?, program_tolerances(&candidate.program)?);
     let ratios = got.iter().map(|(name, got)| compare(got, &want[name], 1.0, &tolerances[name]).ratio);
@@ -42,7 +42,7 @@ fn a_recorded_step_takes_the_masks_of_any_run() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Steps on several streams, replayed in different orders that the streams allow: how many have gone wrong, of how many.
+/// Steps on several streams, replayed in different orders that the streams allow: the number of wrong ones, and of all.
 fn replayed(forgets: bool) -> Result<(usize, usize), Failure> {
     let mut fake = Fake::new(None);
     let (operators, candidate) = attention(&fake, 4)?;
@@ -54,7 +54,7 @@ fn replayed(forgets: bool) -> Result<(usize, usize), Failure> {
     execution.load(&given)?;
     let (mut wrong, steps) = (0, 8);
     for step in 0..steps {
-        // What a step leaves alone must not pass for what it should have written.
+        // Elements that a step fails to write must not keep correct values of an earlier step.
         execution.step(&pool, 1, step, true)?;
         let ratio = worst(&candidate, &operators, &given, &execution.results()?, &Run { seed: 1, step, dropout: true })?;
         wrong += usize::from(ratio > 1.0);
@@ -65,7 +65,7 @@ fn replayed(forgets: bool) -> Result<(usize, usize), Failure> {
 #[test]
 fn streams_wait_for_one_another_where_they_must() -> Result<(), Failure> {
     assert_eq!(replayed(false)?.0, 0);
-    // Without the waits for launches, those of the beginning and the end aside, results are wrong.
+    // Without the waits for launches, except those of the beginning and the end, results are wrong.
     let (wrong, of) = replayed(true)?;
     assert!(wrong > of / 2, "{wrong} of {of}");
     Ok(())

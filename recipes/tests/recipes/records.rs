@@ -1,4 +1,4 @@
-//! Choices made again from the stored records, on whatever machine runs the tests: `memlet solve` needs measurements, not the device.
+//! Reselection from the stored records, on any machine that runs the tests: `memlet solve` needs measurements, not the device.
 
 use serde_json::Value;
 use std::fs::File;
@@ -54,8 +54,8 @@ fn the_choice_is_made_again_from_records() {
     assert!(proven > 0, "none of {certificates} choices is proven");
 }
 
-/// Verifies the certificate in a folder, then chooses again from its records: the same total, and certificates that hold too.
-/// Returns whether the choice is proven; where it is not, its bound holds.
+/// Verifies the certificate in a folder, then solves from its records: the same total, and valid certificates. Returns whether the choice
+/// is proven; where it is not, its bound holds.
 fn chosen_again(record: &str, folder: &Path) -> bool {
     let path = |name: &str| folder.join(name).display().to_string();
     let verified = json(&memlet(&["verify-selection", &path("certificate.json"), "--json"]));

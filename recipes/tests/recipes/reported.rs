@@ -1,5 +1,5 @@
-//! The report of every plan that can win: stacked, composed, and the unfused program itself. Like is compared with like, and sums are those
-//! of what ran.
+//! The report of every plan that can win: stacked, gemm-fused, and the unfused program itself. Comparable kernels are compared, and sums
+//! are those of the launches.
 
 use bench::model::{Comparison, Report};
 use kernels::Toolchain;
@@ -87,19 +87,19 @@ fn rows_add_up_whichever_plan_wins() -> Result<(), Failure> {
         let rows = &found.comparison;
         assert!(near(Comparison::total(rows, |r| &r.kernels, |r| r.ours), launched(&timed[n])), "{}: {rows:?}", candidate.name);
         assert!(near(Comparison::total(rows, |r| &r.operators, |r| r.unfused), baseline), "{}: {rows:?}", candidate.name);
-        // A stack of so many contractions is compared with so many at least.
+        // A stack of n contractions is compared with n contractions at least.
         for row in rows {
             let count = |name: &String| name.rsplit_once(".stack").and_then(|(_, count)| count.parse::<usize>().ok());
             let members: usize = row.kernels.iter().filter_map(count).sum();
             stacked += members;
             assert!(row.operators.len() >= members, "{}: {row:?}", candidate.name);
         }
-        // Nothing stands beside two kernels.
+        // No unfused kernel is compared with two kernels.
         let of_kernels: f64 = found.kernels.iter().filter_map(|k| k.unfused).map(|t| t.value().0).sum();
         assert!(of_kernels <= baseline * (1.0 + 1e-9), "{}: {of_kernels} of {baseline} ms", candidate.name);
     }
     assert!(stacked >= 12, "stacks of two and of three, forward and backward: {stacked}");
-    // The unfused program in its best uniform layout, should it be the fastest: compared with itself it gains nothing.
+    // The unfused program in its best uniform layout, if it is the fastest: it gains nothing over itself.
     let own = report(candidates.len() - 1)?;
     assert!(own.contenders.iter().any(|c| c.ours && c.baseline) && own.refusals.is_empty() && !own.policy.is_empty());
     assert!(

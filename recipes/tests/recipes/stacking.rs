@@ -1,4 +1,4 @@
-//! Stacked and composed contractions compute what separate ones do, on the shipped recipes at small sizes.
+//! Stacked and gemm-fused contractions compute the same as separate ones, on the shipped recipes at small sizes.
 
 use kernels::device::Forms;
 use kernels::target::cuda::cublaslt::Fused;
@@ -15,7 +15,7 @@ fn variants(recipe: &str) -> Vec<String> {
     checked(recipe, None).variants.into_iter().map(|v| format!("{} {}", v.key, contractions(&v.program))).collect()
 }
 
-/// The programs of a recipe, each variant checked against the operators it came from.
+/// The programs of a recipe, each variant checked against its operators.
 fn checked(recipe: &str, epilogues: Option<Forms>) -> Programs {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
     checked_recipe(&load(&path, &[]).expect("a shipped recipe loads"), epilogues)
@@ -86,7 +86,7 @@ pub fn two_layers() -> Recipe {
     load_str("two.yaml", &text, &[]).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// What is stacked in one layer is in the other, so that their number is no number of programs.
+/// Layers are stacked alike, so that the number of programs does not grow with the number of layers.
 #[test]
 fn layers_are_stacked_alike() {
     let recipe = two_layers();
@@ -96,15 +96,15 @@ fn layers_are_stacked_alike() {
     assert_eq!(found[..4], stacks);
 }
 
-/// Gates of the same input: backward, a gate within another's argument has a gradient that is made of the other's, so these two are never
-/// parts of one stack, nor is what one kernel writes to one part read by it from another.
+/// Gates of the same input. Backward, a gate within another's argument has a gradient that depends on the other's, so the two are never
+/// parts of one stack. Nor does one kernel write one part of a stack and another kernel read it.
 #[test]
 fn gates_are_stacked_where_none_is_made_of_another() {
     let found = variants("gru.yaml");
     assert!(found.iter().any(|v| v.starts_with("stacked wz+wr+wn ")) && found.iter().any(|v| v.starts_with("stacked uz+ur ")), "{found:?}");
 }
 
-/// On a GPU attention's rows may be normalized again in backward, from what was normalized: then the normalized ones are not stored.
+/// On a GPU attention's rows may be renormalized in backward from the inputs of softmax: then its results are not stored.
 #[test]
 fn on_a_gpu_rows_are_normalized_again_from_their_statistics() {
     for recipe in ["mha.yaml", "bert-large-encoder.yaml"] {
@@ -114,7 +114,7 @@ fn on_a_gpu_rows_are_normalized_again_from_their_statistics() {
         let stored = |program: &sdfg::Sdfg, data: &str| program.containers.get(data).is_some_and(|c| c.storage == sdfg::Storage::Heap);
         assert!(stored(&base.program, "alpha.softmax") && !stored(&again.program, "alpha.softmax"), "{recipe}");
         assert!(stored(&again.program, "alpha.softmax.max") && stored(&again.program, "alpha.softmax.sum"), "{recipe}");
-        // The matrix is written once less, and two numbers of each row are written and read.
+        // The matrix is written one time fewer, and two numbers of each row are written and read.
         let matrix = base.program.bytes("alpha.softmax").expect("a size");
         let rows = ["max", "sum"].map(|s| again.program.bytes(&format!("alpha.softmax.{s}")).expect("a size"));
         let moved = |program| transforms::moved_bytes(program);

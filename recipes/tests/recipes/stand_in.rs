@@ -1,4 +1,4 @@
-//! A GPU's device on libraries that take the place of CUDA's: products as the library is told them, and algorithms asked for meanwhile.
+//! A GPU's device on libraries that stand in for CUDA's: descriptions of products, and algorithms requested in the background.
 
 use kernels::device::Device;
 use kernels::pool::Pool;
@@ -14,7 +14,7 @@ use sdfg::config::KernelConfig;
 use std::path::Path;
 use std::process::Command;
 
-/// Libraries are loaded once in a process: a test that wants these runs in one of its own.
+/// Libraries are loaded once in a process, so each test with these libraries runs in a process of its own.
 fn in_its_own_process(name: &str, test: impl FnOnce(&Path)) {
     if let Some(folder) = std::env::var_os("MEMLET_STAND_IN") {
         return test(Path::new(&folder));
@@ -27,7 +27,7 @@ fn in_its_own_process(name: &str, test: impl FnOnce(&Path)) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// Numbers of algorithms: of the heuristic, beyond what it offers, of the catalogue, beyond that.
+/// Algorithm numbers: of the heuristic, beyond its offers, of the catalogue, and beyond that.
 const ALGORITHMS: [u64; 7] = [0, 1, 2, 3, 128, 131, 140];
 /// Configurations of each product.
 const EACH: usize = 30;
@@ -64,7 +64,7 @@ fn products_mean_what_the_library_is_told() {
                         }
                     }
                     for at in 0..configs.len() {
-                        // As a sweep does: what is about to come is made ready meanwhile.
+                        // As in a sweep, the next configurations are prepared in the background.
                         let coming = |count: usize| configs[at + 1..].iter().take(count).cloned().collect::<Vec<KernelConfig>>();
                         bench.ahead(kernel.name(), &configs[at], &coming);
                         match bench.check(kernel.name(), &configs[at]) {

@@ -1,4 +1,4 @@
-//! Tensors that users give: every type of both formats, and what is refused with its place.
+//! Tensors from users: every type of both formats, and refused values with their places.
 
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::load_str;
@@ -11,15 +11,15 @@ use std::path::Path;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// A program that is given tensors `[a, b]` of 2 × 3, named, each stored in a type.
+/// A program with named inputs `[a, b]` of 2 × 3, each stored in a type.
 fn given(tensors: &[(&str, &str)]) -> Sdfg {
     let inputs: String = tensors.iter().map(|(name, dtype)| format!("  {name}: {{dims: [a, b], dtype: {dtype}}}\n")).collect();
     let text = format!("model: m\ndims: {{a: 2, b: 3}}\ninputs:\n{inputs}steps:\n  - \"y[a,b] = {}[a,b]\"\n", tensors[0].0);
     load_str("m.yaml", &text, &[]).unwrap_or_else(|e| panic!("{e}")).program
 }
 
-/// What NumPy 2.4 wrote, by `numpy.savez_compressed` and `safetensors.numpy.save_file`: of each type the same six numbers where it has
-/// them; `turned` is f16 in Fortran's order, `reversed` f16 with the highest byte first.
+/// Files written by NumPy 2.4, with `numpy.savez_compressed` and `safetensors.numpy.save_file`: the same six numbers in each type that
+/// can hold them; `turned` is f16 in Fortran's order, `reversed` f16 with the highest byte first.
 #[test]
 fn every_type_is_read_from_both_formats() -> Result<(), Failure> {
     let real = [0.5, -2.0, 1.5, 96.0, 0.0, -0.125];
@@ -33,7 +33,7 @@ fn every_type_is_read_from_both_formats() -> Result<(), Failure> {
         let own = FILE_TYPES.iter().map(|t| t.name).filter(|name| *name != "bf16");
         let names: Vec<&str> = own.chain(has.iter().copied()).collect();
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(file);
-        // Wide enough for all of them, and as narrow as these numbers allow.
+        // Types wide enough for all numbers, and the narrowest ones that hold them.
         for narrow in [false, true] {
             let stored = |name: &str| match (narrow, name) {
                 (false, _) => "f64",
@@ -52,7 +52,7 @@ fn every_type_is_read_from_both_formats() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Numbers, what they are stored in, and what comes of it: facts of the types, by hand.
+/// Numbers, the type that stores them, and the result: facts of the types, by hand.
 #[test]
 fn numbers_are_stored_exactly_or_refused() {
     use Dtype::*;
@@ -129,7 +129,7 @@ fn what_is_refused_has_a_place() -> Result<(), Failure> {
     assert!(says(&path, "u8").contains("`x` holds [2] as its element number 4, which is no bool"), "{}", says(&path, "u8"));
     let path = file(folder.path(), SafeDtype::F8_E4M3, &[0; 6])?;
     assert!(says(&path, "f32").contains("`x` is stored as F8_E4M3, which is not read; f64, f32, f16, bf16, i64"), "{}", says(&path, "f32"));
-    // The oracle refuses the same, whoever gives it.
+    // The oracle refuses the same values from any source.
     let tensors = Tensors::from([("x".to_string(), ArrayD::from_shape_vec(IxDyn(&[2, 3]), vec![0.0, 1.0, 2.0, 3.0, 300.0, 5.0])?)]);
     let run = sdfg::interpret::Run { seed: 1, step: 0, dropout: true };
     let refused = sdfg::interpret::interpret(&given(&[("x", "u8")]), &tensors, &run).expect_err("refused").to_string();
@@ -137,7 +137,7 @@ fn what_is_refused_has_a_place() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whole numbers are written as what they are: f32 would lose those from 2^24 on.
+/// Integers are written exactly: f32 would lose those from 2^24 on.
 #[test]
 fn what_is_written_is_read_again() -> Result<(), Failure> {
     let (folder, names) = (tempfile::tempdir()?, ["f64", "f32", "bf16", "f16", "i64", "i32", "i16", "u8", "bit"]);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Numbers that follow from a seed.
+/// Pseudo-random numbers from a seed.
 struct Draw(u64);
 
 impl Draw {
@@ -82,11 +82,11 @@ fn recipe(seed: u64) -> String {
     )
 }
 
-/// With `--verify-each`, which compares results and gradients after every pass, no row of the table is wrong; every row is met.
+/// With `--verify-each`, which compares results and gradients after every pass, no row of the table is wrong; every row occurs.
 #[test]
 fn every_row_is_right_over_random_recipes() -> Result<(), Failure> {
     let mut met: BTreeMap<VariantId, usize> = BTreeMap::new();
-    // These seeds meet every row: attention with a dropout, rectifiers, several layers, and none of them.
+    // These seeds meet every row: attention with a dropout, rectifiers, several layers, and a network with neither.
     for seed in [6, 14, 22] {
         let text = recipe(seed);
         let narrow = Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() };
@@ -104,7 +104,7 @@ fn every_row_is_right_over_random_recipes() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Cores get the rows for any device alone, and a recipe without a loss no rows that need gradients.
+/// Cores only get the rows for any device, and a recipe without a loss gets no rows that need gradients.
 #[test]
 fn rows_are_made_where_they_apply() -> Result<(), Failure> {
     let text = recipe(1);

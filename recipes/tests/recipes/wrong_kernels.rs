@@ -1,4 +1,4 @@
-//! A program with a kernel of which no configuration is right cannot be chosen; the others can.
+//! A program with a kernel without a correct configuration cannot be chosen; the others can.
 
 use kernels::Toolchain;
 use kernels::pool::Pool;
@@ -32,7 +32,7 @@ fn what_is_wrong_is_left_out_and_the_rest_goes_on() -> Result<(), Failure> {
     let (all, left_out) = choose(&sweeps, &store)?;
     assert!(left_out.is_empty() && all.len() == sweeps.variants.len(), "{left_out:?}");
 
-    // What the records are without the measurements of some kernels.
+    // The records without the measurements of some kernels.
     let text = std::fs::read_to_string(&path)?;
     let without = |keys: &[String]| -> Result<Store, Failure> {
         let kept = text.lines().filter(|line| !line.contains("\"samples\"") || !keys.iter().any(|key| line.contains(key.as_str())));
@@ -50,7 +50,7 @@ fn what_is_wrong_is_left_out_and_the_rest_goes_on() -> Result<(), Failure> {
     assert!(names.contains(&"fused") && !names.contains(&"gemm-fused"), "{names:?}");
     assert!(left_out.iter().any(|why| why.starts_with("gemm-fused is left out: the kernel `hidden`")), "{left_out:?}");
 
-    // So it is with what the plans are compared with.
+    // The same holds for the baselines.
     let (all, left_out) = baselines(&sweeps, &store)?;
     assert!(all.len() == 2 && left_out.is_none(), "{left_out:?}");
     let unfused = sweeps.unfused.as_ref().ok_or("an unfused program")?;

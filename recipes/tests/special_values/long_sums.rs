@@ -1,4 +1,4 @@
-//! Long sums, means and normalizations of what a sum in f32 rounds at every term; and quotients by row values that have no reciprocal.
+//! Long sums, means and normalizations, which a plain sum in f32 rounds at every term; and quotients by row values without a reciprocal.
 
 use crate::{Failure, cores};
 use kernels::KernelSpec;
@@ -19,7 +19,7 @@ fn shim() -> Arc<dyn Device> {
     Arc::new(ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into()))
 }
 
-/// `y` of a recipe of one step under one configuration of all kernels; `x` and whatever else it reads hold these values in a row.
+/// `y` of a one-step recipe with one configuration index for all kernels; `x` and its other inputs repeat these values.
 fn results(text: &str, given: &[(&str, &dyn Fn(usize) -> f64)], device: &Arc<dyn Device>, config: u64) -> Result<Vec<f64>, Failure> {
     let program = programs(&load_str("long.yaml", text, &[])?, false)?.unfused;
     let mut configuration = Configuration::default();
@@ -87,7 +87,7 @@ fn a_mean_is_divided_once() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a row is off its mean by is not blown up by a tiny `eps`: PyTorch has 0.
+/// A tiny `eps` does not magnify the rounding error of a row's mean: PyTorch gives 0.
 #[test]
 fn a_constant_row_is_normalized_to_zero() -> Result<(), Failure> {
     let text = recipe("r: 6, k: 768", "[r, k]", "y[r,k] = layernorm(x[r,k], over: k, eps: 1e-12)");
@@ -100,7 +100,7 @@ fn a_constant_row_is_normalized_to_zero() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Rows of a long mean far from zero: the statistics of 65,536 numbers of which half is 1000 and half is 1001.
+/// Rows with a large mean: the statistics of 65,536 numbers, half of which are 1000 and half 1001.
 #[test]
 fn statistics_of_long_rows() -> Result<(), Failure> {
     let text = recipe("r: 2, k: 65536", "[r, k]", "y[r,k] = layernorm(x[r,k], over: k, eps: 1e-12)");

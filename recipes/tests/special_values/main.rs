@@ -1,7 +1,7 @@
-//! What recipes make of NaN, infinities, zeros, subnormal and huge numbers and ties, forward and in gradients, as C and as CUDA on the
-//! simulated device, in f32 and in bf16: against NumPy and PyTorch, whose answers `bench/peers/special_values.py` has written down.
+//! Results of recipes on NaN, infinities, zeros, subnormal and huge numbers and ties, forward and in gradients, as C and as CUDA on the
+//! simulated device, in f32 and in bf16. The references are NumPy and PyTorch, whose answers `bench/peers/special_values.py` has written.
 //!
-//! `docs/special-values.md` shows what is found here; `MEMLET_BLESS=1` writes its tables anew.
+//! `docs/special-values.md` shows the results; `MEMLET_BLESS=1` rewrites its tables.
 
 mod long_sums;
 mod page;
@@ -25,15 +25,15 @@ use std::sync::Arc;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// A function with the values that it is given, and what NumPy and PyTorch make of them. Gradients are those of a sum of the results, where
-/// results are rows of their first element.
+/// A function with its inputs, and the results of NumPy and PyTorch. Gradients are those of the sum of the results; results that are rows
+/// are represented by their first element.
 #[derive(Deserialize)]
 pub struct Case {
     kind: Kind,
     name: String,
     steps: Vec<String>,
     inputs: BTreeMap<String, Vec<String>>,
-    /// Names of the rows that a reduction is given.
+    /// Names of the rows that a reduction gets.
     #[serde(default)]
     rows: Vec<String>,
     numpy: Vec<String>,
@@ -83,7 +83,7 @@ impl Case {
         format!("model: special\ndims: {dims}\ninputs:\n{inputs}steps:\n{steps}train: {{upstream: z}}\n")
     }
 
-    /// What PyTorch makes of it in a type.
+    /// PyTorch's results in a type.
     fn torch(&self, dtype: Dtype) -> Found {
         let (forward, gradients) =
             if dtype == Dtype::F32 { (&self.torch_f32, &self.gradient_f32) } else { (&self.torch_bf16, &self.gradient_bf16) };
@@ -110,13 +110,13 @@ impl Case {
         self.found(&execution.results()?)
     }
 
-    /// What the interpreter makes of it in double precision.
+    /// The interpreter's results in f64.
     fn interpreted(&self, program: &Sdfg) -> Result<Found, Failure> {
         let run = Run { seed: 1, step: 1, dropout: false };
         self.found(&interpret(program, &self.given(program, Dtype::F32)?, &run)?)
     }
 
-    /// Whether everything behind a result is a number of moderate size, zero, infinite or NaN: then f32 and f64 have the same range.
+    /// Whether all values behind a result are of moderate size, zero, infinite or NaN: then f32 and f64 have the same range.
     fn is_moderate(&self, n: usize, values: usize) -> bool {
         let moderate = |text: &String| {
             let x = number(text);
@@ -158,7 +158,7 @@ fn dtype_of(way: usize) -> Dtype {
     if way < 2 { Dtype::F32 } else { Dtype::Bf16 }
 }
 
-/// Whether a result is what is wanted, but for rounding. The sign of a zero is not compared.
+/// Whether a result agrees with the reference within rounding. The sign of a zero is not compared.
 fn agrees(got: f64, want: f64, dtype: Dtype) -> bool {
     let share = 32.0 * dtype.roundoff() * if dtype == Dtype::F32 { 4.0 } else { 0.25 };
     got == want || got.is_nan() && want.is_nan() || if want == 0.0 { got.abs() <= 1e-6 } else { (got - want).abs() <= share * want.abs() }
@@ -184,7 +184,7 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// Everything in which results of a case differ from what peers have.
+/// All differences between the results of a case and the peers'.
 fn differences(case: &Case, found: &[Found]) -> Vec<Difference> {
     let mut all = Vec::new();
     let named = |n: usize, values: usize| match case.kind {
@@ -236,7 +236,7 @@ fn every_program_of_a_recipe_has_the_same_special_values() -> Result<(), Failure
     Ok(())
 }
 
-/// The interpreter, which kernels are held against, has the same choices.
+/// The interpreter, the reference for kernels, has the same special values.
 #[test]
 fn the_interpreter_has_the_same_special_values() -> Result<(), Failure> {
     let (cores, pool) = (cores()?, Pool::new(1)?);

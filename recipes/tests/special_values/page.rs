@@ -5,7 +5,7 @@ use indexmap::{IndexMap, IndexSet};
 use std::fmt::Write;
 use std::path::Path;
 
-/// What stands on the page before the tables, which this test writes.
+/// The end of the page's text; the tables after it are written by this test.
 const MARK: &str = "<!-- Tables: written and checked by recipes/tests/special_values. -->\n";
 
 /// A number with four digits.
@@ -59,7 +59,7 @@ fn table(kind: Kind, all: &[(&Case, Vec<Found>)], differences: &[Difference]) ->
     let Some((first, _)) = cases.first() else { return String::new() };
     let places: Vec<String> = (0..first.count()).map(|n| given(first, n)).collect();
     let mut text = String::new();
-    // Pairs and rows are many: they stand below one another, and functions side by side.
+    // Pairs and rows are many, so these are lines of the table, and functions are columns.
     if kind == Kind::Unary {
         let _ = writeln!(text, "| | {} |\n|{}", places.join(" | "), " --- |".repeat(places.len() + 1));
         for (case, found) in cases {
@@ -78,12 +78,12 @@ fn table(kind: Kind, all: &[(&Case, Vec<Found>)], differences: &[Difference]) ->
     text
 }
 
-/// Every difference, by its reason: what is alike stands together.
+/// Every difference, grouped by reason and by equal results.
 fn listed(differences: &[Difference]) -> String {
     let mut text = String::new();
     for (number, reason) in reasons::ALL.iter().enumerate() {
         let _ = writeln!(text, "{}. {}\n", number + 1, reason.text);
-        // Of one place, the ways of running in which it differs; of these and the results, the places.
+        // For each place and its results, the ways of running that differ; then equal ones are joined.
         let mut places: IndexMap<[String; 3], IndexSet<&str>> = IndexMap::new();
         for d in differences.iter().filter(|d| reasons::of(d) == Some(number)) {
             let result = format!("{}: {} where {} has {}", d.what, short(d.got), d.peer, short(d.want));
@@ -103,7 +103,7 @@ fn listed(differences: &[Difference]) -> String {
     text
 }
 
-/// Compares the page with what was found, or writes it.
+/// Compares the page with the results, or writes it.
 pub fn check(all: &[(&Case, Vec<Found>)], differences: &[Difference]) -> Result<(), Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/special-values.md");
     let page = std::fs::read_to_string(&path)?;

@@ -1,4 +1,4 @@
-//! Why results differ from what NumPy or PyTorch have. Each difference needs a reason, and each reason a difference.
+//! The reasons why results differ from NumPy's or PyTorch's. Each difference needs a reason, and each reason a difference.
 
 use super::Difference;
 
@@ -66,7 +66,7 @@ pub fn of(difference: &Difference) -> Option<usize> {
     ALL.iter().position(|reason| (reason.applies)(difference))
 }
 
-/// Reasons that explain nothing any more.
+/// Reasons that no longer explain any difference.
 pub fn idle(differences: &[Difference]) -> Vec<&'static str> {
     let used: Vec<usize> = differences.iter().filter_map(of).collect();
     ALL.iter().enumerate().filter(|(n, _)| !used.contains(n)).map(|(_, reason)| reason.text).collect()

@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs `memlet`; what it compiles stays with the tests.
+/// Runs `memlet`; its compiled kernels stay with the tests.
 pub fn memlet(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_memlet"))
         .args(arguments)
@@ -13,7 +13,7 @@ pub fn memlet(arguments: &[&str]) -> Output {
         .expect("memlet starts")
 }
 
-/// What a command that succeeded has printed.
+/// The output of a command that succeeded.
 pub fn text(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout.clone()).expect("text")
@@ -23,7 +23,7 @@ pub fn json(output: &Output) -> Value {
     serde_json::from_str(&text(output)).expect("JSON")
 }
 
-/// A command that was told to do something wrong has said why.
+/// Checks that a command failed with this reason.
 pub fn refused(output: &Output, why: &str) {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{error}");
@@ -34,12 +34,12 @@ pub fn path(folder: &Path, name: &str) -> String {
     folder.join(name).display().to_string()
 }
 
-/// The path of a recipe that is shipped.
+/// The path of a shipped recipe.
 pub fn recipe(name: &str) -> String {
     path(Path::new(env!("CARGO_MANIFEST_DIR")), name)
 }
 
-/// Records in which everything that was measured has another time, in milliseconds.
+/// Records in which every measurement has another time, in milliseconds.
 pub fn with_times(records: &str, time: impl Fn(&Value) -> f64) -> String {
     let changed = |line: &str| {
         let mut line: Value = serde_json::from_str(line).expect("a record");

@@ -1,4 +1,4 @@
-//! The shim with something wrong about it, and a view of what it is asked for.
+//! The shim with planted faults, and a log of the calls to it.
 
 use kernels::device::{Device, DeviceMemory, Forms, Recording, Streams, Work};
 use kernels::target::shim::ShimDevice;
@@ -12,8 +12,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Multi-head attention at small sizes: the operators, and the program with separate projections, every kernel under the first of
-/// its configurations.
+/// Multi-head attention at small sizes: the operators, and the program with separate projections, every kernel in its first
+/// configuration.
 pub fn attention(device: &dyn Device, streams: usize) -> Result<(Sdfg, Candidate), Box<dyn std::error::Error>> {
     let recipe = recipes::load::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml"), &[])?;
     let mut programs = programs(&recipe, false)?;
@@ -27,7 +27,7 @@ pub fn attention(device: &dyn Device, streams: usize) -> Result<(Sdfg, Candidate
     Ok((operators, Candidate { name: "fused".into(), program, configuration, predicted_ms: 0.0, streams, exchanges: vec![] }))
 }
 
-/// What a device is asked for.
+/// The calls to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     Compile,
@@ -38,7 +38,7 @@ pub enum Call {
     Flush,
 }
 
-/// A call that goes wrong, and so do all after it, once it was answered so often.
+/// A call that fails, with all calls after it, once it was answered this many times.
 pub struct Planted {
     pub call: Call,
     pub answered: AtomicUsize,
@@ -63,10 +63,10 @@ pub struct Fake {
     device: ShimDevice,
     planted: Option<Arc<Planted>>,
     pub calls: Mutex<Vec<Call>>,
-    /// Waits for launches are forgotten: those for marks before the first one of a recording, which is its beginning.
+    /// Waits for launches are dropped; waits for marks before the first launch of a recording, which mark its beginning, are kept.
     pub forgets: bool,
     beginning: AtomicUsize,
-    /// A kernel of this name makes a mistake in the last of its results.
+    /// The kernel of this name makes a mistake in the last of its results.
     pub spoiled: Option<String>,
 }
 
@@ -106,7 +106,7 @@ impl Executable for Failing {
     }
 }
 
-/// Another number, and not a near one, for the first of the last result.
+/// Sets the first element of the last result to a clearly different number.
 struct Spoiling(Arc<dyn Executable>);
 
 impl Executable for Spoiling {

@@ -320,7 +320,7 @@ fn subscripts_of_other_languages_have_a_way_around() {
     assert!(says("a[u+1] = c[u]").contains("`u+1` is no subscript on the left: a step assigns a whole tensor"));
 }
 
-/// What the messages offer is a recipe.
+/// The alternatives that messages suggest are valid recipes.
 #[test]
 fn the_ways_around_are_recipes() {
     for step in [
@@ -392,7 +392,7 @@ fn numbers_that_would_become_others() {
     for infinite in ["inf", ".inf", "-.inf", "-inf"] {
         assert!(recipes::load::load_str("t.yaml", &constant(infinite), &[]).is_ok(), "{infinite}");
     }
-    // f64 holds them, f32 does not.
+    // f64 holds these numbers, f32 does not.
     for (written, becomes) in [("1e39", "infinite"), ("1e-46", "0")] {
         let says = &errors(&step(written))[0];
         assert!(says.contains(&format!("the number {written} in `a` is {becomes} in f32")), "{says}");

@@ -1,5 +1,5 @@
-//! Long and deep recipes: reading takes about as long as they are. Each of these would outlast the machine if every term, or every
-//! level, doubled the work.
+//! Long and deep recipes: reading takes time in proportion to their length. Each of these would never end if every term, or every level,
+//! doubled the work.
 
 use super::listing::{errors, operations, with_steps};
 
@@ -9,7 +9,7 @@ fn a_sum_of_many_terms_is_read_term_by_term() {
         let terms: Vec<String> = (0..60).map(|n| format!("cos(g[i] + {n})")).collect();
         let read = operations(&[&format!("a[i] = {}", terms.join(sign))]);
         assert_eq!(read.last().map(String::as_str).unwrap_or_default().split(':').next(), Some("a[i] = map"));
-        // Of tensors and operators each sum is a residual, or a bias.
+        // A sum of tensors and operators is a residual, or a bias.
         let terms: Vec<String> = (0..60).map(|n| format!("tanh(g + {n})")).collect();
         let read = operations(&[&format!("a[i] = {}", terms.join(sign))]);
         assert_eq!(read.iter().filter(|line| line.contains(" = residual: ")).count(), 59);
@@ -35,7 +35,7 @@ fn what_is_nested_is_read_level_by_level() {
     assert!(!operations(&[&product]).is_empty());
 }
 
-/// A constant that is made of those above it, each twice, would double with every line.
+/// A constant that uses the constants above it, each twice, would double with every line.
 #[test]
 fn constants_do_not_double_without_end() {
     let doubled = |first: &str, lines: usize| {

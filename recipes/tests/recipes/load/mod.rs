@@ -1,4 +1,4 @@
-//! Recipes as programs: what steps become, what is shipped, and what is refused.
+//! Recipes as programs: the operations of steps, the shipped recipes, and refused recipes.
 
 mod errors;
 mod listing;

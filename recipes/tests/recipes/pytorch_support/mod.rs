@@ -1,4 +1,4 @@
-//! The files of vectors, and how far a result may be from them.
+//! The files of vectors, and the tolerance of results.
 
 use ndarray::{ArrayD, IxDyn};
 use recipes::pipeline::oracle::tensors::{given, results};
@@ -43,12 +43,12 @@ pub fn chain(program: &Sdfg) -> u64 {
     each.sum()
 }
 
-/// The worst result with its comparison: output or gradient. Everything that the file holds takes part.
+/// The worst output or gradient with its comparison. All tensors of the file take part.
 pub fn worst(vectors: &Vectors, program: &Sdfg, length: u64) -> (String, Comparison) {
     let inputs: Tensors = given(program).iter().map(|c| (c.name.clone(), vectors.tensors[&c.name].clone())).collect();
     let got = interpret(program, &inputs, &Run { seed: 0, step: 0, dropout: false }).unwrap();
     let finite = |t: &ArrayD<f64>| t.iter().filter(|v| v.is_finite()).fold(0.0f64, |m, v| m.max(v.abs()));
-    // Where terms cancel a result is smaller than they are: the largest of all intermediates stands for them.
+    // Where terms cancel a result is smaller than its terms: the largest of all intermediates stands for these.
     let magnitude = got.values().map(finite).fold(0.0, f64::max);
     // PyTorch's own rounding errors are bounded in the same way as ours, hence twice the length.
     let tolerance = Tolerance { dtype: Dtype::F64, length: 2 * length, depth: 0, stored: 0.0 };
