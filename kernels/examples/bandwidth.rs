@@ -11,7 +11,7 @@ mod cases;
 use kernels::pool::Pool;
 use kernels::runtime::dropout::{self, Keep};
 use kernels::target::cpu;
-use kernels::{Buffer, Executable, KernelSpec, RunContext, Toolchain};
+use kernels::{AlignedBuffer, Executable, KernelSpec, RunContext, Toolchain};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Layout, philox};
 use std::time::Instant;
@@ -35,7 +35,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Copies one half of a buffer into the other on all cores.
-fn copy(pool: &Pool, buffer: &mut Buffer) {
+fn copy(pool: &Pool, buffer: &mut AlignedBuffer) {
     let half = buffer.len() / 2;
     let (share, start) = (half / pool.workers(), buffer.as_mut_ptr() as usize);
     pool.broadcast(|worker| {
@@ -46,7 +46,7 @@ fn copy(pool: &Pool, buffer: &mut Buffer) {
 }
 
 /// Adds a buffer up on all cores: what reading alone takes, for kernels that write next to nothing.
-fn read(pool: &Pool, buffer: &Buffer) {
+fn read(pool: &Pool, buffer: &AlignedBuffer) {
     let words = buffer.len() / 8 / pool.workers();
     pool.broadcast(|worker| {
         // SAFETY: each worker reads its own part; any bits are a number.
@@ -86,10 +86,10 @@ struct Rates {
 }
 
 /// Bytes per second of copy, kernel, kernel with dropout, and of the random bits; shares of what bounds the kernel.
-fn race(pool: &Pool, kernel: &dyn Executable, buffers: &mut [Buffer], elements: usize) -> Result<Rates, Failure> {
-    let moved: usize = buffers.iter().map(Buffer::len).sum();
-    let pointers: Vec<*mut u8> = buffers.iter_mut().map(Buffer::as_mut_ptr).collect();
-    let mut copied = Buffer::new(CACHES * last_level_cache())?;
+fn race(pool: &Pool, kernel: &dyn Executable, buffers: &mut [AlignedBuffer], elements: usize) -> Result<Rates, Failure> {
+    let moved: usize = buffers.iter().map(AlignedBuffer::len).sum();
+    let pointers: Vec<*mut u8> = buffers.iter_mut().map(AlignedBuffer::as_mut_ptr).collect();
+    let mut copied = AlignedBuffer::new(CACHES * last_level_cache())?;
     let run = |dropout: bool| {
         let context = RunContext { seed: 1, step: 2, dropout, pool, deadline: None };
         // SAFETY: one buffer for each argument, in the configuration's layouts.
@@ -166,7 +166,7 @@ fn main() -> Result<(), Failure> {
                 dims.sort_by_key(|d| d == vector);
                 let layout = Layout::of(&dims);
                 let container = &spec.containers[argument.data.as_str()];
-                let mut buffer = Buffer::of(container, &spec.shape(&argument.data)?, &layout)?;
+                let mut buffer = AlignedBuffer::of(container, &spec.shape(&argument.data)?, &layout)?;
                 for (n, value) in buffer.as_mut_slice().chunks_exact_mut(4).enumerate() {
                     value.copy_from_slice(&((n % 1000) as f32 / 500.0 - 1.0).to_ne_bytes());
                 }

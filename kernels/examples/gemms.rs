@@ -11,7 +11,7 @@
 use indexmap::IndexMap;
 use kernels::contraction::ContractionProblem;
 use kernels::pool::Pool;
-use kernels::{Buffer, Executable, KernelSpec, RunContext, Toolchain};
+use kernels::{AlignedBuffer, Executable, KernelSpec, RunContext, Toolchain};
 use sdfg::config::KernelConfig;
 use sdfg::{Container, Direction, Dtype, Expr, Op, Operand, Operation, Role, Scalar, Sdfg, Unit};
 use std::error::Error;
@@ -78,7 +78,7 @@ struct Order {
     name: &'static str,
     spec: KernelSpec,
     pointers: Vec<*mut u8>,
-    _buffers: Vec<Buffer>,
+    _buffers: Vec<AlignedBuffer>,
 }
 
 impl Order {
@@ -87,13 +87,13 @@ impl Order {
         let mut buffers = Vec::new();
         for argument in spec.arguments() {
             let container = &spec.containers[&argument.data];
-            let mut buffer = Buffer::of(container, &spec.shape(&argument.data)?, &sdfg::Layout::row_major(container))?;
+            let mut buffer = AlignedBuffer::of(container, &spec.shape(&argument.data)?, &sdfg::Layout::row_major(container))?;
             for value in buffer.as_mut_slice().chunks_exact_mut(4) {
                 value.copy_from_slice(&0.5f32.to_ne_bytes());
             }
             buffers.push(buffer);
         }
-        let pointers = buffers.iter_mut().map(Buffer::as_mut_ptr).collect();
+        let pointers = buffers.iter_mut().map(AlignedBuffer::as_mut_ptr).collect();
         Ok(Order { name, spec, pointers, _buffers: buffers })
     }
 

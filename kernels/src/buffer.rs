@@ -1,6 +1,6 @@
 //! Storage of containers: aligned bytes, and the way between them and host arrays.
 
-use crate::elements::Rows;
+use crate::elements::ElementRows;
 use crate::error::KernelError;
 use ndarray::{ArrayD, IxDyn};
 use sdfg::layout::Step;
@@ -18,16 +18,16 @@ pub const HUGE: usize = 2 << 20;
 
 /// Zeroed bytes, aligned to a cache line, large ones to a huge page.
 #[derive(Debug)]
-pub struct Buffer {
+pub struct AlignedBuffer {
     start: NonNull<u8>,
     memory: Memory,
     bytes: usize,
 }
 
 // SAFETY: a buffer owns its bytes; nothing in it belongs to a thread.
-unsafe impl Send for Buffer {}
+unsafe impl Send for AlignedBuffer {}
 // SAFETY: shared access only reads.
-unsafe impl Sync for Buffer {}
+unsafe impl Sync for AlignedBuffer {}
 
 #[cfg(target_os = "linux")]
 fn advise_huge_pages(start: *mut u8, bytes: usize) {
@@ -42,7 +42,7 @@ fn advise_huge_pages(start: *mut u8, bytes: usize) {
 #[cfg(not(target_os = "linux"))]
 fn advise_huge_pages(_: *mut u8, _: usize) {}
 
-impl Buffer {
+impl AlignedBuffer {
     /// # Errors
     /// No memory.
     pub fn new(bytes: usize) -> Result<Self, KernelError> {
@@ -64,7 +64,7 @@ impl Buffer {
         unsafe { start.as_ptr().write_bytes(0, bytes) };
         // SAFETY: the spare line at the end.
         unsafe { start.as_ptr().add(bytes).write_bytes(SPARE, LINE) };
-        Ok(Buffer { start, memory, bytes })
+        Ok(AlignedBuffer { start, memory, bytes })
     }
 
     /// Room for a container of this shape in this layout.
@@ -73,7 +73,7 @@ impl Buffer {
     /// No memory; a layout of other dims.
     pub fn of(container: &Container, shape: &[usize], layout: &Layout) -> Result<Self, KernelError> {
         let elements = layout.extent(&container.dims, shape).ok_or_else(|| layout_error(container, layout))?;
-        Buffer::new(container.dtype.bytes(elements as u64) as usize)
+        AlignedBuffer::new(container.dtype.bytes(elements as u64) as usize)
     }
 
     pub fn as_ptr(&self) -> *const u8 {
@@ -125,7 +125,7 @@ impl Buffer {
         let steps = steps(self.bytes, container, layout, array.shape())?;
         let values = array.as_standard_layout();
         let values = values.as_slice().unwrap_or_default();
-        let rows = Rows::new(array.shape(), &steps);
+        let rows = ElementRows::new(array.shape(), &steps);
         let bytes = self.as_mut_slice();
         // SAFETY: `steps` has made sure that the layout fits; it gives every element a place of its own.
         unsafe {
@@ -159,11 +159,11 @@ impl Buffer {
     /// The array that it holds from a byte on.
     ///
     /// # Errors
-    /// As for [`Buffer::unpack`].
+    /// As for [`AlignedBuffer::unpack`].
     pub fn unpack_from(&self, at: usize, container: &Container, layout: &Layout, shape: &[usize]) -> Result<ArrayD<f64>, KernelError> {
         let bytes = self.as_slice().get(at..).unwrap_or_default();
         let steps = steps(bytes.len(), container, layout, shape)?;
-        let rows = Rows::new(shape, &steps);
+        let rows = ElementRows::new(shape, &steps);
         let mut values = vec![0.0; shape.iter().product()];
         // SAFETY: `steps` has made sure that the layout fits.
         unsafe {
@@ -199,7 +199,7 @@ fn layout_error(container: &Container, layout: &Layout) -> KernelError {
     KernelError::Layout { kernel: "pack".into(), data: container.name.clone(), layout: layout.to_string(), dims: container.dims.clone() }
 }
 
-impl Drop for Buffer {
+impl Drop for AlignedBuffer {
     fn drop(&mut self) {
         // SAFETY: the spare line, initialised by `new`.
         let spare = unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(self.bytes), LINE) };
@@ -226,7 +226,7 @@ mod tests {
                 ArrayD::from_shape_fn(IxDyn(&shape), |i| ((i[0] * 5 + i[1] * 3 + i[2]) % if dtype == Dtype::Bit { 2 } else { 97 }) as f64);
             for text in ["a,b,c", "c,a,b", "b,a,c+8", "a,c,b,c%16", "c,a,b,a%2+1"] {
                 let (layout, name) = (text.parse::<Layout>()?, format!("{text} of {shape:?} in {dtype}"));
-                let mut buffer = Buffer::of(&container, &shape, &layout)?;
+                let mut buffer = AlignedBuffer::of(&container, &shape, &layout)?;
                 buffer.pack(&container, &layout, &array)?;
                 assert_eq!(buffer.unpack(&container, &layout, &shape)?, array, "{name}");
                 let steps = layout.steps(&dims, &shape).ok_or("a layout of other dims")?;
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn large_buffers_are_made_of_huge_pages() -> Result<(), KernelError> {
         for (bytes, size) in [(HUGE - 1, HUGE - 1 + LINE), (HUGE, HUGE + LINE), (3 * HUGE / 2, 2 * HUGE), (4 * HUGE, 4 * HUGE + LINE)] {
-            let buffer = Buffer::new(bytes)?;
+            let buffer = AlignedBuffer::new(bytes)?;
             assert_eq!((buffer.len(), buffer.memory.size()), (bytes, size));
             assert!(bytes < HUGE || (buffer.as_ptr() as usize).is_multiple_of(HUGE));
             assert!(buffer.as_slice().iter().all(|b| *b == 0));

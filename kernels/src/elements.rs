@@ -7,7 +7,7 @@ use sdfg::layout::Step;
 const PARALLEL: usize = 1 << 16;
 
 /// The runs of an array along its last axis, and where their elements lie.
-pub struct Rows<'a> {
+pub struct ElementRows<'a> {
     /// Extents and steps of the axes before the last.
     outer: Vec<(usize, Step)>,
     last: Option<&'a Step>,
@@ -15,10 +15,10 @@ pub struct Rows<'a> {
     long: usize,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> ElementRows<'a> {
     pub fn new(shape: &[usize], steps: &'a [Step]) -> Self {
         let outer = shape.iter().copied().zip(steps.iter().copied()).take(shape.len().saturating_sub(1)).collect();
-        Rows { outer, last: steps.last(), long: shape.last().copied().unwrap_or(1).max(1) }
+        ElementRows { outer, last: steps.last(), long: shape.last().copied().unwrap_or(1).max(1) }
     }
 
     /// Where run `n` begins.

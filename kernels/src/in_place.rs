@@ -15,7 +15,7 @@
 //! before anything is written.
 
 use crate::error::KernelError;
-use crate::kernel::{Access, KernelSpec};
+use crate::kernel::{ArgumentAccess, KernelSpec};
 use crate::loopnest::{Element, LoopGroup, LoopNest, MemorySpace, Tile};
 use sdfg::config::KernelConfig;
 use sdfg::{Expr, Layout};
@@ -69,10 +69,13 @@ pub(crate) fn found(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -
         nest.tensors.iter().all(|(name, t)| !of(&t.space) || name == data) && nest.tensors.get(data).is_some_and(|t| of(&t.space))
     };
     let mut all = Vec::new();
-    for written in arguments.iter().filter(|a| a.access == Access::Write && plain(&a.data)) {
+    for written in arguments.iter().filter(|a| a.access == ArgumentAccess::Write && plain(&a.data)) {
         let Some((at, element)) = writer(nest, &written.data) else { continue };
-        let alike = |a: &&crate::kernel::Argument| {
-            a.access == Access::Read && a.dtype == written.dtype && a.dims == written.dims && layout(&a.data) == layout(&written.data)
+        let alike = |a: &&crate::kernel::KernelArgument| {
+            a.access == ArgumentAccess::Read
+                && a.dtype == written.dtype
+                && a.dims == written.dims
+                && layout(&a.data) == layout(&written.data)
         };
         for read in arguments.iter().filter(alike).filter(|a| plain(&a.data)) {
             if is_read_before(nest, &read.data, at, element) {

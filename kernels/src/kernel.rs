@@ -29,16 +29,16 @@ pub struct KernelSpec {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum ArgumentAccess {
     Read,
     Write,
 }
 
 /// One pointer that a kernel takes: the storage of a heap container that is no view.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Argument {
+pub struct KernelArgument {
     pub data: String,
-    pub access: Access,
+    pub access: ArgumentAccess,
     pub dtype: Dtype,
     pub dims: Vec<String>,
 }
@@ -129,15 +129,15 @@ impl KernelSpec {
     }
 
     /// The pointers that the kernel takes: heap containers read, in order of first appearance, then those written.
-    pub fn arguments(&self) -> Vec<Argument> {
+    pub fn arguments(&self) -> Vec<KernelArgument> {
         let (reads, writes) = touched(&self.unit);
-        let mut found: IndexMap<String, Argument> = IndexMap::new();
+        let mut found: IndexMap<String, KernelArgument> = IndexMap::new();
         let roots = |all: &[String]| -> Vec<String> { all.iter().map(|d| self.root(d).to_string()).collect() };
         let (reads, writes) = (roots(&reads), roots(&writes));
-        let read_only = reads.iter().filter(|d| !writes.contains(d)).map(|d| (d, Access::Read));
-        for (data, access) in read_only.chain(writes.iter().map(|d| (d, Access::Write))) {
+        let read_only = reads.iter().filter(|d| !writes.contains(d)).map(|d| (d, ArgumentAccess::Read));
+        for (data, access) in read_only.chain(writes.iter().map(|d| (d, ArgumentAccess::Write))) {
             let Some(container) = self.containers.get(data).filter(|c| c.storage == Storage::Heap) else { continue };
-            found.entry(data.clone()).or_insert_with(|| Argument {
+            found.entry(data.clone()).or_insert_with(|| KernelArgument {
                 data: data.clone(),
                 access,
                 dtype: container.dtype,

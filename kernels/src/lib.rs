@@ -25,10 +25,10 @@ pub mod target;
 pub mod tiles;
 
 pub use alpha_equivalence::KernelClass;
-pub use buffer::Buffer;
+pub use buffer::AlignedBuffer;
 pub use cancel::CancelToken;
 pub use error::KernelError;
 pub use in_place::InPlace;
-pub use kernel::{Access, Argument, Completion, ConfigSpace, Executable, KernelSpec, RunContext, TensorChoice};
+pub use kernel::{ArgumentAccess, Completion, ConfigSpace, Executable, KernelArgument, KernelSpec, RunContext, TensorChoice};
 pub use target::cpu::Toolchain;
 pub use target::cpu::templates::{compile, relayout, space};

@@ -1,6 +1,6 @@
 //! Memory of a device, and the way between it and host arrays.
 
-use crate::buffer::Buffer;
+use crate::buffer::AlignedBuffer;
 use crate::error::KernelError;
 use ndarray::ArrayD;
 use sdfg::{Container, Layout};
@@ -34,7 +34,7 @@ pub trait OwnMemory: std::fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub enum DeviceMemory {
     /// Of this machine.
-    Host(Buffer),
+    Host(AlignedBuffer),
     /// Of a device that has its own.
     Own(Box<dyn OwnMemory>),
 }
@@ -95,7 +95,7 @@ impl DeviceMemory {
         match self {
             DeviceMemory::Host(buffer) => buffer.pack(container, layout, array),
             DeviceMemory::Own(memory) => {
-                let mut buffer = Buffer::new(memory.len())?;
+                let mut buffer = AlignedBuffer::new(memory.len())?;
                 buffer.pack(container, layout, array)?;
                 memory.write(0, buffer.as_slice())
             }
@@ -111,7 +111,7 @@ impl DeviceMemory {
             DeviceMemory::Host(buffer) => buffer.unpack_from(at, container, layout, shape),
             DeviceMemory::Own(memory) => {
                 let bytes = container.dtype.bytes(layout.extent(&container.dims, shape).unwrap_or_default() as u64) as usize;
-                let mut buffer = Buffer::new(bytes)?;
+                let mut buffer = AlignedBuffer::new(bytes)?;
                 memory.read(at, buffer.as_mut_slice())?;
                 buffer.unpack(container, layout, shape)
             }

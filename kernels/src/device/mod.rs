@@ -8,7 +8,7 @@ pub use compile_request::CompileRequest;
 pub use memory::{DeviceMemory, OwnMemory};
 pub use streams::Streams;
 
-use crate::buffer::Buffer;
+use crate::buffer::AlignedBuffer;
 use crate::cancel::CancelToken;
 use crate::error::KernelError;
 use crate::in_place::InPlace;
@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// Launches that a device runs or records. The closure returns once everything is launched.
-pub type Work<'a> = &'a mut dyn FnMut() -> Result<(), KernelError>;
+pub type DeviceWork<'a> = &'a mut dyn FnMut() -> Result<(), KernelError>;
 
 /// Whether a vendor's library has a fused kernel for a contraction and the operators around it.
 pub type Forms = fn(&KernelSpec) -> bool;
@@ -125,14 +125,14 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// Not enough of it.
     fn memory(&self, bytes: usize) -> Result<DeviceMemory, KernelError> {
-        Buffer::new(bytes).map(DeviceMemory::Host)
+        AlignedBuffer::new(bytes).map(DeviceMemory::Host)
     }
 
     /// Milliseconds from the beginning of the work until none of it runs any more, by the wall clock unless the device has its own.
     ///
     /// # Errors
     /// The error of the work; a device that failed.
-    fn time(&self, work: Work) -> Result<f64, KernelError> {
+    fn time(&self, work: DeviceWork) -> Result<f64, KernelError> {
         let start = Instant::now();
         work()?;
         Ok(start.elapsed().as_secs_f64() * 1e3)
@@ -142,7 +142,7 @@ pub trait Device: Send + Sync {
     ///
     /// # Errors
     /// What the work returns; work that cannot be recorded.
-    fn record(&self, _work: Work) -> Result<Option<Box<dyn Recording>>, KernelError> {
+    fn record(&self, _work: DeviceWork) -> Result<Option<Box<dyn Recording>>, KernelError> {
         Ok(None)
     }
 

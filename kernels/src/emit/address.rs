@@ -1,13 +1,13 @@
 //! Where the C of a point finds the elements of containers.
 
-use crate::emit::dialect::Dialect;
+use crate::emit::dialect::TargetDialect;
 use crate::emit::printer::Printer;
 use crate::emit::scalar::{constant, integer};
 use crate::error::KernelError;
 use crate::loopnest::{Element, LoopGroup, MemorySpace, NestTensor};
 use sdfg::{Expr, Layout};
 
-impl<D: Dialect> Printer<'_, D> {
+impl<D: TargetDialect> Printer<'_, D> {
     /// Whether a local container is one scalar, or one value for each lane.
     pub fn is_value(&self, tensor: &NestTensor) -> bool {
         tensor.space == MemorySpace::Local && tensor.shape.is_empty()

@@ -6,7 +6,7 @@ use crate::loopnest::{BankedRows, Element};
 use sdfg::Combine;
 
 /// A target's language, with whatever state its printer has of its own.
-pub trait Dialect: Sized {
+pub trait TargetDialect: Sized {
     /// How rows of tiles lie in local memory; `None` where they follow each other without gaps.
     const BANKS: Option<BankedRows>;
     /// Whether a thread takes strips of the innermost loop that begin anywhere, in place of the whole loop.
@@ -23,19 +23,19 @@ pub trait Dialect: Sized {
     /// Text of the value at a place.
     ///
     /// # Errors
-    /// As [`Dialect::place`].
+    /// As [`TargetDialect::place`].
     fn load(printer: &Printer<'_, Self>, element: &Element, place: String) -> Result<String, KernelError>;
 
     /// A statement that stores a value at a place.
     ///
     /// # Errors
-    /// As [`Dialect::place`].
+    /// As [`TargetDialect::place`].
     fn store(printer: &Printer<'_, Self>, element: &Element, place: &str, value: &str) -> Result<String, KernelError>;
 
     /// Text of what has been reduced so far into an element.
     ///
     /// # Errors
-    /// As [`Dialect::place`].
+    /// As [`TargetDialect::place`].
     fn held_value(printer: &mut Printer<'_, Self>, element: &Element) -> Result<String, KernelError>;
 
     /// `left ⊕ right` of a combine over single values.

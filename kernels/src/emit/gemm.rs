@@ -1,6 +1,6 @@
 //! Matrix products of a loop nest: how the indices of a group become rows, columns and depth of matrices.
 
-use crate::emit::dialect::Dialect;
+use crate::emit::dialect::TargetDialect;
 use crate::emit::printer::Printer;
 use crate::error::KernelError;
 use crate::loopnest::matmul_pattern::factors;
@@ -92,7 +92,7 @@ fn take(mut axes: Vec<GemmAxis>, by: usize, wanted: Option<i64>, may_jump: MayJu
     (taken, axes)
 }
 
-impl<D: Dialect> Printer<'_, D> {
+impl<D: TargetDialect> Printer<'_, D> {
     /// Elements between neighbours along an index; `None` if the element does not depend on it.
     fn stride(&self, element: &Element, index: &str) -> Result<Option<i64>, KernelError> {
         let (strides, _, _) = self.strides(&element.data)?;

@@ -1,6 +1,6 @@
 //! The C of one group of loops: what it reads, computes, reduces and writes.
 
-use crate::emit::dialect::Dialect;
+use crate::emit::dialect::TargetDialect;
 use crate::emit::long_sum::LongSum;
 use crate::emit::printer::Printer;
 use crate::emit::scalar::{Reciprocal, combined, constant, reduction, value};
@@ -9,7 +9,7 @@ use crate::loopnest::{Element, LoopGroup, MemorySpace, NestStatement, Tag};
 use indexmap::IndexSet;
 use sdfg::{Binary, Combine, Scalar};
 
-impl<D: Dialect> Printer<'_, D> {
+impl<D: TargetDialect> Printer<'_, D> {
     pub fn group(&mut self, group: &LoopGroup, depth: usize) -> Result<(), KernelError> {
         self.title(group, depth);
         let reductions = self.reductions(group)?;

@@ -5,7 +5,7 @@
 //! adds to the same elements again and again, each element has a total beside it, to which what has come together is moved after every
 //! [`TERMS`] terms; sums of fewer than [`LONG`] have none.
 
-use crate::emit::dialect::Dialect;
+use crate::emit::dialect::TargetDialect;
 use crate::emit::group::Reduction;
 use crate::emit::printer::Printer;
 use crate::error::KernelError;
@@ -54,7 +54,7 @@ pub fn total_of(name: &str) -> String {
     format!("total_{name}")
 }
 
-impl<D: Dialect> Printer<'_, D> {
+impl<D: TargetDialect> Printer<'_, D> {
     /// The totals of a sum that is held in memory, if it may be long.
     pub fn long_sum(&mut self, group: &LoopGroup, r: &Reduction) -> Result<Option<LongSum>, KernelError> {
         let (nest, write) = (self.nest, &r.statement.write);

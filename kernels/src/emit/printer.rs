@@ -1,6 +1,6 @@
 //! The state of the printer of one point of the outer range.
 
-use crate::emit::dialect::Dialect;
+use crate::emit::dialect::TargetDialect;
 use crate::emit::scalar::{Names, Reciprocal, integer};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
@@ -112,7 +112,7 @@ pub fn mangled(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
-impl<'a, D: Dialect> Printer<'a, D> {
+impl<'a, D: TargetDialect> Printer<'a, D> {
     pub fn new(spec: &'a KernelSpec, nest: &'a LoopNest, config: &'a KernelConfig, double: bool, dialect: D) -> Self {
         let mut identifiers: IndexMap<String, String> = IndexMap::new();
         for data in nest.tensors.keys() {
@@ -212,7 +212,7 @@ impl<'a, D: Dialect> Printer<'a, D> {
     }
 }
 
-impl<D: Dialect> Names for Printer<'_, D> {
+impl<D: TargetDialect> Names for Printer<'_, D> {
     fn symbol(&mut self, name: &str) -> String {
         if name == FIRST {
             return "first_lane".into();

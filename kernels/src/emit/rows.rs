@@ -1,6 +1,6 @@
 //! Rows along the innermost loop: dropout lanes that are made before it, results that are streamed after it.
 
-use crate::emit::dialect::Dialect;
+use crate::emit::dialect::TargetDialect;
 use crate::emit::printer::{FIRST, MaskRow, Printer, StreamRow, c_type};
 use crate::emit::scalar::integer;
 use crate::error::KernelError;
@@ -22,7 +22,7 @@ const AHEAD: usize = 4096;
 /// Operations that a function counts as.
 const FUNCTION: usize = 16;
 
-impl<D: Dialect> Printer<'_, D> {
+impl<D: TargetDialect> Printer<'_, D> {
     /// An expression at the first iteration of a loop.
     pub fn at_first(&self, e: &Expr, of: &Loop) -> Expr {
         let start = if D::STRIPS || self.is_block(&of.index) { Expr::sym(FIRST) } else { Expr::Int(0) };

@@ -9,7 +9,7 @@ mod static_partition;
 use crate::error::KernelError;
 use core_affinity::CoreId;
 use scheduling_delay::SchedulingDelay;
-use scratch::Memory;
+use scratch::PoolMemory;
 pub use scratch::{Scratch, Working};
 use shared_cache::SharedCacheProbe;
 use spin_team::SpinTeam;
@@ -26,7 +26,7 @@ pub struct Pool {
     first: Option<CoreId>,
     crew: Arc<SpinTeam>,
     held: Mutex<Holding>,
-    scratch: Mutex<Memory>,
+    scratch: Mutex<PoolMemory>,
     nearness: SharedCacheProbe,
     queue: Arc<SchedulingDelay>,
 }

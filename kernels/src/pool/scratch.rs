@@ -1,6 +1,6 @@
 //! Working memory of kernels: a part for each worker, and one that they share.
 
-use crate::buffer::Buffer;
+use crate::buffer::AlignedBuffer;
 use crate::error::KernelError;
 use std::sync::MutexGuard;
 
@@ -31,13 +31,13 @@ impl Working {
 /// What the kernels of a pool have needed so far: parts of workers, one after another, then the shared one. They only grow: a line of
 /// memory that a worker had in one kernel and another worker in the next would have to be fetched from that one's cache.
 #[derive(Default)]
-pub struct Memory {
-    buffer: Option<Buffer>,
+pub struct PoolMemory {
+    buffer: Option<AlignedBuffer>,
     held: Working,
     workers: usize,
 }
 
-impl Memory {
+impl PoolMemory {
     /// Grows to hold a further demand besides the former ones, for this number of workers.
     ///
     /// # Errors
@@ -45,12 +45,12 @@ impl Memory {
     pub(crate) fn grow(&mut self, wanted: Working, workers: usize) -> Result<(), KernelError> {
         let held = self.held.max(Working { own: wanted.own.next_multiple_of(PAGE), ..wanted });
         if self.buffer.is_none() || held != self.held {
-            *self = Memory::default();
-            *self = Memory { buffer: Some(Buffer::new(held.bytes(workers))?), held, workers };
+            *self = PoolMemory::default();
+            *self = PoolMemory { buffer: Some(AlignedBuffer::new(held.bytes(workers))?), held, workers };
         }
         // A kernel that reads what it has not written shows in tests.
         if cfg!(debug_assertions) {
-            let bytes = self.buffer.as_mut().map_or(&mut [][..], Buffer::as_mut_slice);
+            let bytes = self.buffer.as_mut().map_or(&mut [][..], AlignedBuffer::as_mut_slice);
             let (own, shared) = bytes.split_at_mut(held.own * workers);
             own.chunks_mut(held.own.max(1)).for_each(|part| part[..wanted.own].fill(0xff));
             shared[..wanted.shared].fill(0xff);
@@ -60,12 +60,12 @@ impl Memory {
 }
 
 /// Working memory of the kernel that runs.
-pub struct Scratch<'a>(pub(crate) MutexGuard<'a, Memory>);
+pub struct Scratch<'a>(pub(crate) MutexGuard<'a, PoolMemory>);
 
 impl Scratch<'_> {
     /// The first worker's part; the others' follow, each `stride` bytes after the one before.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.0.buffer.as_mut().map_or(std::ptr::null_mut(), Buffer::as_mut_ptr)
+        self.0.buffer.as_mut().map_or(std::ptr::null_mut(), AlignedBuffer::as_mut_ptr)
     }
 
     /// Bytes from one worker's part to the next one's.

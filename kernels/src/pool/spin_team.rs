@@ -23,7 +23,7 @@ const TAKEN: Duration = Duration::from_micros(50);
 const CROWDED: Duration = Duration::from_millis(50);
 
 /// What one round asks of every worker, by its number; `None` sends the helpers home.
-type Work = Option<*const (dyn Fn(usize) + Sync)>;
+type DeviceWork = Option<*const (dyn Fn(usize) + Sync)>;
 
 /// The last round in which somebody has begun with the part of one worker. On a line of its own: its worker looks at it all the time.
 #[derive(Default)]
@@ -121,7 +121,7 @@ impl Sleepers {
 /// What a leader and its helpers share.
 pub struct SpinTeam {
     /// Written by the leader while no part of a round is open, read by the workers that have claimed one.
-    work: UnsafeCell<Work>,
+    work: UnsafeCell<DeviceWork>,
     round: AtomicU32,
     /// Of each helper.
     begun: Vec<Begun>,
@@ -193,7 +193,7 @@ impl SpinTeam {
     }
 
     /// The leader's side: one round, itself as worker 0.
-    fn lead(&self, work: Work) {
+    fn lead(&self, work: DeviceWork) {
         assert!(!self.leading.swap(true, Ordering::Relaxed), "what workers are given cannot ask for all workers");
         // SAFETY: all parts of the last round are done, and a worker reads the round only after it has claimed a part of this one.
         unsafe { *self.work.get() = work };

@@ -39,7 +39,8 @@ pub fn keeps(masks: &[Mask], seed: u64, step: u64, dropout: bool) -> Vec<Keep> {
 ///
 /// `room` holds [`room`]`(count)` lanes. If the stride is a multiple of 8, the lanes of the eight elements that share a
 /// block with each of these are left there as well, and `held` says which: the next call gets them from there.
-pub type Row = unsafe extern "C" fn(keep: *const Keep, first: i64, stride: i64, count: i64, room: *mut u16, held: *mut i64) -> *const u16;
+pub type DrawRowFn =
+    unsafe extern "C" fn(keep: *const Keep, first: i64, stride: i64, count: i64, room: *mut u16, held: *mut i64) -> *const u16;
 
 /// Lanes in one Philox block, and counters made at a time.
 const WIDTH: usize = 8;
@@ -51,7 +52,7 @@ pub fn room(count: usize, stride: i64) -> usize {
 }
 
 /// The fastest row function of this processor.
-pub fn row() -> Row {
+pub fn row() -> DrawRowFn {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx512f") {
         return row_avx512;

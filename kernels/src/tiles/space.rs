@@ -95,7 +95,7 @@ impl TileSpace {
         let (mut tensors, mut bytes, mut written) = (Vec::new(), Vec::new(), Vec::new());
         for argument in spec.arguments() {
             bytes.push(argument.dtype.bytes(spec.shape(&argument.data)?.iter().product::<usize>() as u64) as f64);
-            if argument.access == crate::kernel::Access::Write {
+            if argument.access == crate::kernel::ArgumentAccess::Write {
                 written.push((spec.shape(&argument.data)?.iter().product::<usize>(), tensors.len()));
             }
             tensors.push(TensorChoice { data: argument.data, layouts: Layout::permutations(&argument.dims) });

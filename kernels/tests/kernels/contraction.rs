@@ -5,7 +5,7 @@ use indexmap::IndexMap;
 use kernels::contraction::{ContractionError, ContractionProblem, IndexGroup};
 use kernels::pool::Pool;
 use kernels::target::cpu::gemm_library::{ContractionConfig, ContractionKernel, ContractionSpace};
-use kernels::{Buffer, Completion, ConfigSpace, Executable, KernelError, KernelSpec, RunContext};
+use kernels::{AlignedBuffer, Completion, ConfigSpace, Executable, KernelError, KernelSpec, RunContext};
 use ndarray::ArrayD;
 use proptest::prelude::*;
 use sdfg::config::{KernelConfig, Knobs};
@@ -422,17 +422,17 @@ fn a_kernel_runs_a_configuration_on_its_arguments() {
     let (values, _) = naive(&problem);
     for n in (0..space.count()).step_by(9973) {
         let config = space.config(n);
-        let mut buffers: Vec<Buffer> = Vec::new();
+        let mut buffers: Vec<AlignedBuffer> = Vec::new();
         for (t, argument) in spec.arguments().iter().enumerate() {
             let (container, layout) = (&spec.containers[&argument.data], &config.layouts[&argument.data]);
             let shape = spec.shape(&argument.data).unwrap();
             let elements: Vec<f64> = (0..shape.iter().product()).map(|n| if t < 2 { value(t as u64 + 1, n) } else { f64::NAN }).collect();
-            let mut buffer = Buffer::of(container, &shape, layout).unwrap();
+            let mut buffer = AlignedBuffer::of(container, &shape, layout).unwrap();
             buffer.pack(container, layout, &ArrayD::from_shape_vec(shape, elements).unwrap()).unwrap();
             buffers.push(buffer);
         }
         let kernel = ContractionKernel::new(&spec, &config, 2).unwrap();
-        let pointers: Vec<*mut u8> = buffers.iter_mut().map(Buffer::as_mut_ptr).collect();
+        let pointers: Vec<*mut u8> = buffers.iter_mut().map(AlignedBuffer::as_mut_ptr).collect();
         let context = RunContext { seed: 0, step: 0, dropout: true, pool: &pool, deadline: None };
         // SAFETY: buffers made for the kernel's arguments in the configuration's layouts.
         assert_eq!(unsafe { kernel.run(&pointers, &context) }.unwrap(), Completion::Done);

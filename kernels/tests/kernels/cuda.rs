@@ -109,7 +109,7 @@ fn what_has_one_name_has_one_text() -> Result<(), Failure> {
 /// Every way from one layout to another, through every element type.
 #[test]
 fn relayouts_move_every_element() -> Result<(), Failure> {
-    use kernels::Buffer;
+    use kernels::AlignedBuffer;
     use kernels::target::shim::ShimRun;
     use ndarray::ArrayD;
     use sdfg::{Container, Layout, Role};
@@ -135,7 +135,7 @@ fn relayouts_move_every_element() -> Result<(), Failure> {
         let first = if matches!(dtype, Dtype::I64 | Dtype::I32) { 16_777_217.0 } else { 0.0 };
         let values = (0..shape.iter().product::<usize>()).map(|n| dtype.rounded(first + n as f64));
         let array = ArrayD::from_shape_vec(shape.clone(), values.collect())?;
-        let mut buffers = vec![Buffer::of(&container, &shape, from)?, Buffer::of(&container, &shape, to)?];
+        let mut buffers = vec![AlignedBuffer::of(&container, &shape, from)?, AlignedBuffer::of(&container, &shape, to)?];
         buffers[0].pack(&container, from, &array)?;
         let run = ShimRun { run: harness::RUN, order: 3 };
         let unwritten = kernel.run(spec, &mut buffers, &run).map_err(|e| format!("{from} to {to} in {dtype}: {e}"))?;
@@ -240,7 +240,7 @@ fn elements_beyond_32_bits() -> Result<(), Failure> {
         // SAFETY: within the memory.
         unsafe { whole.cast::<half::bf16>().add(place).write(half::bf16::from_f64(*value)) };
     }
-    let mut y = kernels::Buffer::of(&program.containers["y"], &shape, &sdfg::Layout::row_major(&program.containers["y"]))?;
+    let mut y = kernels::AlignedBuffer::of(&program.containers["y"], &shape, &sdfg::Layout::row_major(&program.containers["y"]))?;
     let arguments = spec.arguments();
     let mut run = |kernel: &kernels::target::shim::ShimKernel| {
         let mut place = |data: &str| if data == "whole" { (whole, bytes) } else { (y.as_mut_ptr(), y.len()) };

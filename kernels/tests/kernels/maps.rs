@@ -7,7 +7,7 @@ use kernels::maps::MapSpace;
 use kernels::pool::Pool;
 use kernels::target::cpu;
 use kernels::target::cpu::templates::precompile;
-use kernels::{Buffer, ConfigSpace, Executable, KernelSpec, RunContext, split_blocked_dims};
+use kernels::{AlignedBuffer, ConfigSpace, Executable, KernelSpec, RunContext, split_blocked_dims};
 use ndarray::ArrayD;
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Layout, random};
@@ -109,7 +109,7 @@ fn relayout_moves_every_element() -> Result<(), Failure> {
     let others = [(&from, &by_six), (&by_six, &from), (&by_six, &by_three)].map(|(a, b)| (a.clone(), b.clone()));
     for (from, to) in pairs.chain(others) {
         let kernel = cpu::relayout::relayout("x", container.dtype, &dims, &from, &to, &toolchain)?;
-        let (mut source, mut target) = (Buffer::of(&container, &shape, &from)?, Buffer::of(&container, &shape, &to)?);
+        let (mut source, mut target) = (AlignedBuffer::of(&container, &shape, &from)?, AlignedBuffer::of(&container, &shape, &to)?);
         source.pack(&container, &from, &array)?;
         let context = RunContext { seed: 0, step: 0, dropout: false, pool: &pool, deadline: None };
         // SAFETY: both buffers hold the container in its layout.
@@ -138,7 +138,7 @@ fn turned_relayouts_move_every_element() -> Result<(), Failure> {
                     continue;
                 }
                 let kernel = cpu::relayout::relayout("x", dtype, &dims, from, to, &toolchain)?.streaming(ran % 2 == 1);
-                let (mut source, mut target) = (Buffer::of(&container, &shape, from)?, Buffer::of(&container, &shape, to)?);
+                let (mut source, mut target) = (AlignedBuffer::of(&container, &shape, from)?, AlignedBuffer::of(&container, &shape, to)?);
                 source.pack(&container, from, &array)?;
                 // SAFETY: both buffers hold the container in its layout.
                 unsafe { kernel.run(&[source.as_mut_ptr(), target.as_mut_ptr()], &context) }?;

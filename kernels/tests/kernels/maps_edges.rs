@@ -5,7 +5,7 @@ use crate::harness::{Failure, Reference, toolchain};
 use kernels::maps::MapSpace;
 use kernels::pool::Pool;
 use kernels::target::cpu;
-use kernels::{Buffer, Completion, ConfigSpace, Executable, KernelError, KernelSpec, RunContext};
+use kernels::{AlignedBuffer, Completion, ConfigSpace, Executable, KernelError, KernelSpec, RunContext};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Expr, IndexKind, Layout, Memlet, Role, Scope, Unit};
 use std::collections::BTreeMap;
@@ -65,9 +65,9 @@ fn a_deadline_in_the_past_stops_a_kernel() -> Result<(), Failure> {
     let mut buffers = Vec::new();
     for argument in spec.arguments() {
         let container = &spec.containers[argument.data.as_str()];
-        buffers.push(Buffer::of(container, &spec.shape(&argument.data)?, &Layout::row_major(container))?);
+        buffers.push(AlignedBuffer::of(container, &spec.shape(&argument.data)?, &Layout::row_major(container))?);
     }
-    let pointers: Vec<*mut u8> = buffers.iter_mut().map(Buffer::as_mut_ptr).collect();
+    let pointers: Vec<*mut u8> = buffers.iter_mut().map(AlignedBuffer::as_mut_ptr).collect();
     let pool = Pool::new(2)?;
     let context = RunContext { seed: 0, step: 0, dropout: true, pool: &pool, deadline: Some(Instant::now()) };
     // SAFETY: one buffer for each argument, in its natural layout.

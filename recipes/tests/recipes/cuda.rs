@@ -5,7 +5,7 @@ use kernels::target::cuda::templates::{source as cuda_source, space as cuda_spac
 use kernels::target::cuda::{CudaLibrary, Nvrtc};
 use kernels::target::shim::{Shim, ShimRun};
 use kernels::tiles;
-use kernels::{Access, Buffer, ConfigSpace, KernelSpec};
+use kernels::{AlignedBuffer, ArgumentAccess, ConfigSpace, KernelSpec};
 use ndarray::ArrayD;
 use rayon::prelude::*;
 use recipes::load::{Overrides, load};
@@ -49,11 +49,11 @@ impl Reference {
         config.layouts.get(data).cloned().unwrap_or_else(|| Layout::row_major(&self.spec.containers[data]))
     }
 
-    fn buffers(&self, config: &KernelConfig) -> Result<Vec<Buffer>, Failure> {
+    fn buffers(&self, config: &KernelConfig) -> Result<Vec<AlignedBuffer>, Failure> {
         let mut buffers = Vec::new();
         for argument in self.spec.arguments() {
             let (container, layout) = (&self.spec.containers[&argument.data], self.layout(config, &argument.data));
-            let mut buffer = Buffer::of(container, &self.spec.shape(&argument.data)?, &layout)?;
+            let mut buffer = AlignedBuffer::of(container, &self.spec.shape(&argument.data)?, &layout)?;
             match self.given.get(&argument.data) {
                 Some(array) => buffer.pack(container, &layout, array)?,
                 None => buffer.as_mut_slice().fill(0xff),
@@ -64,9 +64,9 @@ impl Reference {
     }
 
     /// The worst error of all results in units of the tolerance.
-    fn ratio(&self, config: &KernelConfig, buffers: &[Buffer]) -> Result<f64, Failure> {
+    fn ratio(&self, config: &KernelConfig, buffers: &[AlignedBuffer]) -> Result<f64, Failure> {
         let mut worst = 0.0f64;
-        for (argument, buffer) in self.spec.arguments().iter().zip(buffers).filter(|(a, _)| a.access == Access::Write) {
+        for (argument, buffer) in self.spec.arguments().iter().zip(buffers).filter(|(a, _)| a.access == ArgumentAccess::Write) {
             let (container, layout) = (&self.spec.containers[&argument.data], self.layout(config, &argument.data));
             let got = buffer.unpack(container, &layout, &self.spec.shape(&argument.data)?)?;
             let found = compare(&got, &self.want[&argument.data], 1.0, &self.tolerances[&argument.data]).ratio;
@@ -117,7 +117,7 @@ fn checked_of(
             let case = |wanted: fn(f64) -> f64| -> Result<(Tensors, Tensors), Failure> {
                 let mut given = Tensors::new();
                 // Of a container that a kernel writes in part, the other elements stay.
-                let given_to = |a: &&kernels::Argument| a.access == Access::Read || unit.writes_part(&small, &a.data);
+                let given_to = |a: &&kernels::KernelArgument| a.access == ArgumentAccess::Read || unit.writes_part(&small, &a.data);
                 for argument in spec.arguments().iter().filter(given_to) {
                     let shape = spec.shape(&argument.data)?;
                     let mut values: Vec<f64> = match own.get(&argument.data) {
@@ -126,7 +126,7 @@ fn checked_of(
                     };
                     values.iter_mut().for_each(|v| *v = wanted(*v));
                     // Values for the interpreter can be stored exactly.
-                    let mut buffer = Buffer::of(&spec.containers[&argument.data], &shape, &Layout::of(&argument.dims))?;
+                    let mut buffer = AlignedBuffer::of(&spec.containers[&argument.data], &shape, &Layout::of(&argument.dims))?;
                     let array = ArrayD::from_shape_vec(shape.clone(), values)?;
                     buffer.pack(&spec.containers[&argument.data], &Layout::of(&argument.dims), &array)?;
                     let stored = buffer.unpack(&spec.containers[&argument.data], &Layout::of(&argument.dims), &shape)?;

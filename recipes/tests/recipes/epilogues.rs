@@ -4,7 +4,7 @@ use kernels::device::Device;
 use kernels::pool::Pool;
 use kernels::target::cuda::cublaslt::{Bias, EpilogueFunction, Fused};
 use kernels::target::shim::ShimDevice;
-use kernels::{Access, Buffer, ConfigSpace, KernelSpec, RunContext};
+use kernels::{AlignedBuffer, ArgumentAccess, ConfigSpace, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::{Overrides, Recipe, load_str};
 use recipes::pipeline::oracle::operators::operators;
@@ -91,7 +91,7 @@ fn equals_the_oracle(variant: &Variant) -> usize {
             continue;
         }
         let mut given = Tensors::new();
-        for argument in spec.arguments().iter().filter(|a| a.access == Access::Read) {
+        for argument in spec.arguments().iter().filter(|a| a.access == ArgumentAccess::Read) {
             let shape = spec.shape(&argument.data).expect("a shape");
             let values = random::tensor(5, &argument.data, shape.iter().product()).into_iter().map(|v| argument.dtype.rounded(v)).collect();
             given.insert(argument.data.clone(), ArrayD::from_shape_vec(IxDyn(&shape), values).expect("an array"));
@@ -106,7 +106,7 @@ fn equals_the_oracle(variant: &Variant) -> usize {
             let mut buffers = Vec::new();
             for argument in spec.arguments() {
                 let (container, shape) = (&spec.containers[&argument.data], spec.shape(&argument.data).expect("a shape"));
-                let mut buffer = Buffer::of(container, &shape, &layout(&argument.data)).expect("memory");
+                let mut buffer = AlignedBuffer::of(container, &shape, &layout(&argument.data)).expect("memory");
                 match given.get(&argument.data) {
                     Some(array) => buffer.pack(container, &layout(&argument.data), array).expect("values"),
                     None => buffer.as_mut_slice().fill(0xff),
@@ -114,11 +114,11 @@ fn equals_the_oracle(variant: &Variant) -> usize {
                 buffers.push(buffer);
             }
             let kernel = device.compile(&spec, &config).expect("a kernel");
-            let pointers: Vec<*mut u8> = buffers.iter_mut().map(Buffer::as_mut_ptr).collect();
+            let pointers: Vec<*mut u8> = buffers.iter_mut().map(AlignedBuffer::as_mut_ptr).collect();
             let context = RunContext { seed: RUN.seed, step: RUN.step, dropout: RUN.dropout, pool: &pool, deadline: None };
             // SAFETY: one buffer for each argument, in the configuration's layouts.
             unsafe { kernel.run(&pointers, &context) }.expect("a run");
-            for (argument, buffer) in spec.arguments().iter().zip(&buffers).filter(|(a, _)| a.access == Access::Write) {
+            for (argument, buffer) in spec.arguments().iter().zip(&buffers).filter(|(a, _)| a.access == ArgumentAccess::Write) {
                 let (container, shape) = (&spec.containers[&argument.data], spec.shape(&argument.data).expect("a shape"));
                 let got = buffer.unpack(container, &layout(&argument.data), &shape).expect("values");
                 let found = compare(&got, &want[&argument.data], 1.0, &tolerances[&argument.data]);

@@ -73,17 +73,17 @@ pub struct Toolchain {
     pub flags: Vec<String>,
 }
 
-pub(crate) type Kernel = unsafe extern "C" fn(*const *mut u8, *const i64, *const Host, *mut u8, i64, i64);
-pub(crate) type Prepare = unsafe extern "C" fn(*const *mut u8, *const i64, *const Host, i64, i64);
+pub(crate) type KernelFn = unsafe extern "C" fn(*const *mut u8, *const i64, *const Host, *mut u8, i64, i64);
+pub(crate) type PrepareFn = unsafe extern "C" fn(*const *mut u8, *const i64, *const Host, i64, i64);
 /// A function whose arguments only generated code knows.
 pub(crate) type Opaque = unsafe extern "C" fn();
-pub(crate) type Finish = unsafe extern "C" fn(*const *mut u8, *const i64, *const u8, i64, i64, i64, i64, i64);
+pub(crate) type FinishFn = unsafe extern "C" fn(*const *mut u8, *const i64, *const u8, i64, i64, i64, i64, i64);
 
 /// What generated code gets from this program, besides its arguments.
 #[repr(C)]
 pub(crate) struct Host {
     pub keep: *const dropout::Keep,
-    pub row: dropout::Row,
+    pub row: dropout::DrawRowFn,
     pub stream: stream::Stream,
     pub streams: i64,
     pub late: i64,
@@ -96,9 +96,9 @@ pub(crate) struct Host {
 /// Entry points of a loaded kernel. Libraries are never unloaded, so they stay valid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    pub prepare: Option<Prepare>,
-    pub kernel: Kernel,
-    pub finish: Option<Finish>,
+    pub prepare: Option<PrepareFn>,
+    pub kernel: KernelFn,
+    pub finish: Option<FinishFn>,
     /// Packing of columns, of rows, and products, of a kernel that calls them.
     pub gemm: [Option<Opaque>; 3],
 }
@@ -306,9 +306,9 @@ fn open(path: &Path, hash: &str, prepares: bool, finishes: bool) -> Result<Entry
     // SAFETY: `emit::c` prints these functions with these types.
     let entry = unsafe {
         Entry {
-            prepare: if prepares { Some(*library.get::<Prepare>(prepare.as_bytes()).map_err(failed)?) } else { None },
-            kernel: *library.get::<Kernel>(kernel.as_bytes()).map_err(failed)?,
-            finish: if finishes { Some(*library.get::<Finish>(finish.as_bytes()).map_err(failed)?) } else { None },
+            prepare: if prepares { Some(*library.get::<PrepareFn>(prepare.as_bytes()).map_err(failed)?) } else { None },
+            kernel: *library.get::<KernelFn>(kernel.as_bytes()).map_err(failed)?,
+            finish: if finishes { Some(*library.get::<FinishFn>(finish.as_bytes()).map_err(failed)?) } else { None },
             gemm: [None; 3],
         }
     };

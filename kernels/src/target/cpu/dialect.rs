@@ -1,6 +1,6 @@
 //! C as a dialect of the printer.
 
-use crate::emit::dialect::Dialect;
+use crate::emit::dialect::TargetDialect;
 use crate::emit::printer::c_type;
 use crate::emit::scalar::{combined, extreme};
 use crate::error::KernelError;
@@ -13,7 +13,7 @@ pub type Printer<'a> = crate::emit::printer::Printer<'a, C>;
 /// C has no state of its own.
 pub struct C;
 
-impl Dialect for C {
+impl TargetDialect for C {
     const BANKS: Option<BankedRows> = None;
     const STRIPS: bool = false;
     const LONG_SUMS: bool = true;

@@ -7,7 +7,7 @@ use crate::emit::scalar::Names;
 use crate::emit::scalar::combined;
 use crate::error::KernelError;
 use crate::in_place;
-use crate::kernel::{Access, KernelSpec};
+use crate::kernel::{ArgumentAccess, KernelSpec};
 use crate::loopnest::{LoopNest, MemorySpace, Tag, Tile};
 use crate::runtime::dropout::Mask;
 use crate::target::cpu::dialect::C;
@@ -120,7 +120,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
             kernel: spec.name.clone(),
             what: format!("`{data}` holds bits, which kernels cannot address"),
         })?;
-        let constant = if arguments.get(*argument).is_some_and(|a| a.access == Access::Read) { "const " } else { "" };
+        let constant = if arguments.get(*argument).is_some_and(|a| a.access == ArgumentAccess::Read) { "const " } else { "" };
         let shared = in_place.iter().any(|p| p.read == *root || p.written == *root);
         let alone = !shared && heap.iter().filter(|(_, _, r)| r == root).count() == 1;
         let restrict = if alone { "restrict " } else { "" };

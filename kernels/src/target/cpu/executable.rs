@@ -21,7 +21,7 @@ pub struct MapKernel {
     arguments: usize,
     source: CSource,
     entry: Entry,
-    row: dropout::Row,
+    row: dropout::DrawRowFn,
     stream: stream::Stream,
     streams: bool,
 }

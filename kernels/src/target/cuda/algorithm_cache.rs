@@ -3,7 +3,7 @@
 use crate::device::CompileRequest;
 use crate::error::{Blame, KernelError};
 use crate::kernel::KernelSpec;
-use crate::target::cuda::Context;
+use crate::target::cuda::CudaContext;
 use crate::target::cuda::context::locked;
 use crate::target::cuda::cublaslt::{Algorithm, AlgorithmQuery, AlgorithmSource, CublasLt, CublasLtConfig, Fused, Listing, Matmul, Units};
 use sdfg::config::KernelConfig;
@@ -36,7 +36,7 @@ impl AlgorithmSource for AlgorithmCache {
 impl AlgorithmCache {
     /// # Errors
     /// No library; no memory.
-    pub fn new(context: &Arc<Context>) -> Result<Self, KernelError> {
+    pub fn new(context: &Arc<CudaContext>) -> Result<Self, KernelError> {
         Ok(AlgorithmCache { library: Arc::new(CublasLt::new(context, WORKSPACE)?), offered: Mutex::default() })
     }
 

@@ -21,7 +21,7 @@ const BUSY: Duration = Duration::from_millis(2);
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// The primary context of a GPU and streams of its own. Everything begins and ends on the first of them.
-pub struct Context {
+pub struct CudaContext {
     pub gpu: Gpu,
     device: sys::CUdevice,
     context: sys::CUcontext,
@@ -42,15 +42,15 @@ pub struct Context {
 }
 
 // SAFETY: the driver's handles may be used by any thread; `current` binds the context before they are.
-unsafe impl Send for Context {}
+unsafe impl Send for CudaContext {}
 // SAFETY: as above; the driver serialises work on one stream.
-unsafe impl Sync for Context {}
+unsafe impl Sync for CudaContext {}
 
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Context {
+impl CudaContext {
     /// GPU `number` of this machine.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl Context {
         let device = device::get(gpu.number).map_err(failed("cuDeviceGet"))?;
         // SAFETY: the device was just asked for; the context is released when this value is dropped.
         let context = unsafe { primary_ctx::retain(device) }.map_err(failed("cuDevicePrimaryCtxRetain"))?;
-        let mut made = Context {
+        let mut made = CudaContext {
             gpu,
             device,
             context,
@@ -150,7 +150,7 @@ impl Context {
         Ok(())
     }
 
-    /// Bytes that [`Context::flush`] writes.
+    /// Bytes that [`CudaContext::flush`] writes.
     pub fn flushing(&self) -> usize {
         2 * self.gpu.cache
     }
@@ -218,13 +218,13 @@ impl Context {
     }
 }
 
-impl std::fmt::Debug for Context {
+impl std::fmt::Debug for CudaContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}", self.gpu)
     }
 }
 
-impl Drop for Context {
+impl Drop for CudaContext {
     fn drop(&mut self) {
         // The driver would wait for ever; it clears up when the process ends.
         if self.stuck.load(Ordering::Relaxed) {

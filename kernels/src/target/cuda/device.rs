@@ -2,7 +2,7 @@
 
 use crate::cancel::CancelToken;
 use crate::contraction::{GemmNest, StridedLoop, Types};
-use crate::device::{CompileRequest, Device, DeviceMemory, Forms, Recording, Streams, Work};
+use crate::device::{CompileRequest, Device, DeviceMemory, DeviceWork, Forms, Recording, Streams};
 use crate::error::{Blame, KernelError};
 use crate::kernel::{ConfigSpace, Executable, KernelSpec};
 use crate::target::cuda::algorithm_cache::AlgorithmCache;
@@ -11,7 +11,7 @@ use crate::target::cuda::cublaslt::{
     Addresses, AlgorithmQuery, Batching, CublasLtKernel, CublasLtSpace, Description, Fused, Listing, MatrixOrder, Units,
 };
 use crate::target::cuda::emit::CudaSource;
-use crate::target::cuda::{Context, CudaKernel, JitCompiler, Module, Nvrtc};
+use crate::target::cuda::{CudaContext, CudaKernel, JitCompiler, Module, Nvrtc};
 use crate::target::cuda::{relayout, templates};
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
@@ -38,7 +38,7 @@ const COPIES: usize = 10;
 
 /// One GPU with what makes code for it.
 pub struct CudaDevice {
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
     jit: Arc<JitCompiler>,
     algorithms: Arc<AlgorithmCache>,
     /// Loaded code by its text.
@@ -57,7 +57,7 @@ impl CudaDevice {
         let driver = crate::target::cuda::Driver::find()?;
         // Code of a newer major version than the driver's is not loaded.
         crate::target::cuda::driver::new_enough(driver.version, (nvrtc.version.0, 0))?;
-        let context = Context::new(number)?;
+        let context = CudaContext::new(number)?;
         let algorithms = Arc::new(AlgorithmCache::new(&context)?);
         let jit = Arc::new(JitCompiler::new(nvrtc, &context.gpu, cache)?);
         Ok(CudaDevice { context, jit, algorithms, modules: Mutex::default(), compile_wait: Mutex::default() })
@@ -271,11 +271,11 @@ impl Device for CudaDevice {
         Ok(DeviceMemory::Own(Box::new(memory)))
     }
 
-    fn time(&self, work: Work) -> Result<f64, KernelError> {
+    fn time(&self, work: DeviceWork) -> Result<f64, KernelError> {
         self.context.milliseconds(work)
     }
 
-    fn record(&self, work: Work) -> Result<Option<Box<dyn Recording>>, KernelError> {
+    fn record(&self, work: DeviceWork) -> Result<Option<Box<dyn Recording>>, KernelError> {
         Ok(Some(Box::new(CudaGraph(self.context.capture(work)?))))
     }
 

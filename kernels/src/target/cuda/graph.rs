@@ -2,7 +2,7 @@
 
 use crate::device::Streams;
 use crate::error::KernelError;
-use crate::target::cuda::context::{Context, Event, STREAMS, locked};
+use crate::target::cuda::context::{CudaContext, Event, STREAMS, locked};
 use crate::target::cuda::driver::failed;
 use cudarc::driver::result::{graph, stream};
 use cudarc::driver::sys::{self, CUevent_flags_enum, CUgraphInstantiate_flags, CUstreamCaptureMode_enum};
@@ -11,14 +11,14 @@ use std::sync::atomic::Ordering;
 
 /// Work captured from the streams, launched as one.
 pub struct CudaGraph {
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
     executable: sys::CUgraphExec,
 }
 
 // SAFETY: as for the context.
 unsafe impl Send for CudaGraph {}
 
-impl Context {
+impl CudaContext {
     /// Captures what `work` puts on the streams.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Context {
     }
 }
 
-impl Streams for Context {
+impl Streams for CudaContext {
     fn count(&self) -> usize {
         STREAMS
     }
@@ -85,7 +85,7 @@ impl CudaGraph {
         unsafe { graph::launch(self.executable, self.context.streams[0]) }.map_err(failed("cuGraphLaunch"))
     }
 
-    pub fn context(&self) -> &Context {
+    pub fn context(&self) -> &CudaContext {
         &self.context
     }
 }
@@ -93,7 +93,7 @@ impl CudaGraph {
 impl Drop for CudaGraph {
     fn drop(&mut self) {
         if self.context.current().is_ok() {
-            // SAFETY: made by `Context::capture`, destroyed once.
+            // SAFETY: made by `CudaContext::capture`, destroyed once.
             let _ = unsafe { graph::exec_destroy(self.executable) };
         }
     }

@@ -43,7 +43,7 @@ impl GroupSpace {
             let spec = expanded(&KernelSpec { name: unit.name().to_string(), unit, ..spec.clone() })?;
             members.push(Member { space: TileSpace::of(&spec, blocks(chip))?, spec });
         }
-        let choice = |a: crate::kernel::Argument| TensorChoice { layouts: Layout::permutations(&a.dims), data: a.data };
+        let choice = |a: crate::kernel::KernelArgument| TensorChoice { layouts: Layout::permutations(&a.dims), data: a.data };
         Ok(GroupSpace { tensors: spec.arguments().into_iter().map(choice).collect(), spec: spec.clone(), members })
     }
 

@@ -2,7 +2,7 @@
 
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, Resources, RunContext};
-use crate::target::cuda::context::Context;
+use crate::target::cuda::context::CudaContext;
 use crate::target::cuda::driver::failed;
 use crate::target::cuda::emit::CudaSource;
 use crate::target::cuda::memory::GpuMemory;
@@ -19,7 +19,7 @@ const SHARED: i64 = 48 << 10;
 /// Code that is loaded on a GPU: the kernel, and the one that combines partial results. Kernels that differ in integers alone
 /// share it.
 pub struct Module {
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
     module: sys::CUmodule,
     kernel: sys::CUfunction,
     finish: Option<sys::CUfunction>,
@@ -35,7 +35,7 @@ unsafe impl Sync for Module {}
 pub struct CudaKernel {
     name: String,
     source: CudaSource,
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
     module: Arc<Module>,
     scratch: GpuMemory,
     arguments: usize,
@@ -46,7 +46,7 @@ impl Module {
     ///
     /// # Errors
     /// Code of another GPU; memory that cannot be had.
-    pub fn new(context: &Arc<Context>, compiled: &Compiled, finishes: bool) -> Result<Self, KernelError> {
+    pub fn new(context: &Arc<CudaContext>, compiled: &Compiled, finishes: bool) -> Result<Self, KernelError> {
         context.current()?;
         // SAFETY: the image is a whole file as NVRTC made it.
         let module = unsafe { module::load_data(compiled.code.as_ptr().cast()) }.map_err(failed("cuModuleLoadData"))?;
@@ -63,7 +63,7 @@ impl CudaKernel {
     ///
     /// # Errors
     /// What the compiler refuses; memory that cannot be had.
-    pub fn new(name: &str, source: CudaSource, arguments: usize, context: &Arc<Context>, nvrtc: &Nvrtc) -> Result<Self, KernelError> {
+    pub fn new(name: &str, source: CudaSource, arguments: usize, context: &Arc<CudaContext>, nvrtc: &Nvrtc) -> Result<Self, KernelError> {
         let compiled = nvrtc.compile(name, &source.text, context.gpu.capability)?;
         let module = Module::new(context, &compiled, source.finish.is_some())?;
         CudaKernel::of(name, source, arguments, Arc::new(module))

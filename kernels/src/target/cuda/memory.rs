@@ -2,7 +2,7 @@
 
 use crate::device::OwnMemory;
 use crate::error::KernelError;
-use crate::target::cuda::context::Context;
+use crate::target::cuda::context::CudaContext;
 use crate::target::cuda::driver::failed;
 use cudarc::driver::result::{self, ctx};
 use cudarc::driver::sys;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Bytes on the GPU.
 #[derive(Debug)]
 pub struct GpuMemory {
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
     address: sys::CUdeviceptr,
     bytes: usize,
 }
@@ -21,7 +21,7 @@ impl GpuMemory {
     ///
     /// # Errors
     /// Not enough memory.
-    pub fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, KernelError> {
+    pub fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<Self, KernelError> {
         context.current()?;
         let address = if bytes == 0 { 0 } else { context.allocate(bytes)? };
         Ok(GpuMemory { context: context.clone(), address, bytes })
@@ -106,7 +106,7 @@ impl GpuMemory {
 impl Drop for GpuMemory {
     fn drop(&mut self) {
         if self.address != 0 && self.context.wait().is_ok() {
-            // SAFETY: allocated by `Context::allocate`, freed once; nothing on the stream uses it any more.
+            // SAFETY: allocated by `CudaContext::allocate`, freed once; nothing on the stream uses it any more.
             let _ = unsafe { result::free_sync(self.address) };
         }
     }

@@ -19,7 +19,7 @@ pub mod streaming;
 pub mod templates;
 pub mod tiles;
 
-pub use context::{Context, STREAMS};
+pub use context::{CudaContext, STREAMS};
 pub use device::{CudaDevice, GemmCeiling};
 pub use driver::{Driver, Gpu};
 pub use graph::CudaGraph;

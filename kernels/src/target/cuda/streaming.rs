@@ -3,7 +3,7 @@
 
 use crate::collapsed_dims::{CollapsedDims, FOLD};
 use crate::error::KernelError;
-use crate::kernel::{Access, ConfigSpace, KernelSpec, TensorChoice, unsupported};
+use crate::kernel::{ArgumentAccess, ConfigSpace, KernelSpec, TensorChoice, unsupported};
 use crate::loopnest::LoopNest;
 use crate::loopnest::streaming::{FORM, STREAMING, StreamedTile};
 use crate::maps::flatten::{IndexRange, statements};
@@ -174,7 +174,7 @@ impl ConfigSpace for StreamedSpace {
     }
 
     fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {
-        let written = self.spec.arguments().into_iter().filter(|a| a.access == Access::Write);
+        let written = self.spec.arguments().into_iter().filter(|a| a.access == ArgumentAccess::Write);
         let largest = written.max_by_key(|a| self.spec.shape(&a.data).map_or(0, |s| s.iter().product::<usize>()));
         let near = largest.and_then(|a| {
             let n = self.tensors.iter().position(|t| t.data == a.data)?;

@@ -2,10 +2,10 @@
 //! without one. Its times are times of the shim.
 
 use crate::cancel::CancelToken;
-use crate::device::{CompileRequest, Device, Forms, Recording, Streams, Work};
+use crate::device::{CompileRequest, Device, DeviceWork, Forms, Recording, Streams};
 use crate::error::KernelError;
-use crate::kernel::{Argument, Completion, ConfigSpace, Executable, KernelSpec, RunContext};
-use crate::target::cuda::cublaslt::{CublasLtSpace, Everything, Fused, Reference};
+use crate::kernel::{Completion, ConfigSpace, Executable, KernelArgument, KernelSpec, RunContext};
+use crate::target::cuda::cublaslt::{CublasLtReference, CublasLtSpace, Everything, Fused};
 use crate::target::cuda::emit::{Chip, CudaSource};
 use crate::target::cuda::{relayout, templates};
 use crate::target::shim::recording::{Recordable, Recorder};
@@ -62,7 +62,7 @@ impl ShimDevice {
 struct Scope {
     name: String,
     kernel: ShimKernel,
-    arguments: Vec<Argument>,
+    arguments: Vec<KernelArgument>,
     bytes: Vec<usize>,
     /// Containers that it writes only a part of.
     parts: Vec<String>,
@@ -121,7 +121,7 @@ impl Device for ShimDevice {
 
     fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError> {
         match Fused::wanted(spec)? {
-            Some(fused) => Ok(self.recordable(Arc::new(Reference::new(spec, fused, config)?))),
+            Some(fused) => Ok(self.recordable(Arc::new(CublasLtReference::new(spec, fused, config)?))),
             None => Ok(self.recordable(Arc::new(self.kernel(spec, templates::source(spec, config, Chip::HOPPER)?)?))),
         }
     }
@@ -161,7 +161,7 @@ impl Device for ShimDevice {
         self.compile(&timed, &config)
     }
 
-    fn record(&self, work: Work) -> Result<Option<Box<dyn Recording>>, KernelError> {
+    fn record(&self, work: DeviceWork) -> Result<Option<Box<dyn Recording>>, KernelError> {
         Ok(Some(Box::new(self.recorder.record(work)?)))
     }
 

@@ -9,9 +9,9 @@ pub mod stand_in;
 
 pub use device::ShimDevice;
 
-use crate::buffer::Buffer;
+use crate::buffer::AlignedBuffer;
 use crate::error::KernelError;
-use crate::kernel::{Access, Argument, KernelSpec};
+use crate::kernel::{ArgumentAccess, KernelArgument, KernelSpec};
 use crate::single_flight::InFlight;
 use crate::target::cpu::compile::{Toolchain, run};
 use crate::target::cuda::emit::{CudaSource, drawn};
@@ -222,7 +222,7 @@ impl ShimKernel {
     ///
     /// # Errors
     /// What the shim has found wrong: accesses outside a container, missing or diverging barriers, reads of memory that was not written.
-    pub fn run(&self, spec: &KernelSpec, buffers: &mut [Buffer], run: &ShimRun) -> Result<Vec<Unwritten>, KernelError> {
+    pub fn run(&self, spec: &KernelSpec, buffers: &mut [AlignedBuffer], run: &ShimRun) -> Result<Vec<Unwritten>, KernelError> {
         let arguments = spec.arguments();
         if arguments.len() != buffers.len() {
             return Err(KernelError::Arguments { kernel: spec.name.clone(), expected: arguments.len(), given: buffers.len() });
@@ -242,12 +242,12 @@ impl ShimKernel {
     pub unsafe fn run_at(
         &self,
         kernel: &str,
-        arguments: &[Argument],
+        arguments: &[KernelArgument],
         memory: &[(*mut u8, usize)],
         run: &ShimRun,
     ) -> Result<Vec<Unwritten>, KernelError> {
         let real = if self.source.double { 8 } else { 4 };
-        let mut scratch = Buffer::new((self.source.teams * self.source.scratch * real) as usize)?;
+        let mut scratch = AlignedBuffer::new((self.source.teams * self.source.scratch * real) as usize)?;
         let names: Vec<CString> = arguments.iter().map(|a| CString::new(a.data.replace('\0', "")).unwrap_or_default()).collect();
         let mut regions = Vec::new();
         let mut region = |(base, bytes): (*mut u8, usize), element: u64, name: &CStr, writable: bool| {
@@ -263,7 +263,7 @@ impl ShimKernel {
             });
         };
         for ((argument, memory), name) in arguments.iter().zip(memory).zip(&names) {
-            region(*memory, argument.dtype.bytes(1), name, argument.access == Access::Write);
+            region(*memory, argument.dtype.bytes(1), name, argument.access == ArgumentAccess::Write);
         }
         region((scratch.as_mut_ptr(), scratch.len()), real as u64, c"scratch", true);
         let mut draw = drawn(&run.run);
@@ -291,7 +291,7 @@ impl ShimKernel {
             let what = String::from_utf8_lossy(&message[..end]).into_owned();
             return Err(KernelError::Shim { kernel: kernel.to_string(), what });
         }
-        let results = regions.iter().zip(arguments).filter(|(r, a)| a.access == Access::Write && r.unwritten > 0);
+        let results = regions.iter().zip(arguments).filter(|(r, a)| a.access == ArgumentAccess::Write && r.unwritten > 0);
         Ok(results.map(|(r, a)| Unwritten { data: a.data.clone(), elements: r.unwritten as usize, first: r.first as usize }).collect())
     }
 }

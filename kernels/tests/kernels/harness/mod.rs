@@ -3,7 +3,7 @@
 use kernels::pool::Pool;
 use kernels::target::cuda::emit::CudaSource;
 use kernels::target::shim::{Shim, ShimKernel, ShimRun};
-use kernels::{Access, Buffer, Completion, Executable, InPlace, KernelSpec, RunContext, Toolchain};
+use kernels::{AlignedBuffer, ArgumentAccess, Completion, Executable, InPlace, KernelSpec, RunContext, Toolchain};
 use ndarray::ArrayD;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors, interpret_unit};
@@ -46,7 +46,7 @@ impl Reference {
     pub fn new(program: &Sdfg, unit: &Unit) -> Result<Self, Failure> {
         let spec = KernelSpec::new(program, unit)?;
         let mut given = Tensors::new();
-        for argument in spec.arguments().iter().filter(|a| a.access == Access::Read) {
+        for argument in spec.arguments().iter().filter(|a| a.access == ArgumentAccess::Read) {
             let shape = spec.shape(&argument.data)?;
             // What is given lies in the container's type: only what kernels round themselves is held against them.
             let drawn = random::tensor(3, &argument.data, shape.iter().product());
@@ -69,12 +69,12 @@ impl Reference {
     }
 
     /// Memory for all arguments in the layouts of a configuration, inputs filled in.
-    fn buffers(&self, config: &KernelConfig) -> Result<Vec<Buffer>, Failure> {
+    fn buffers(&self, config: &KernelConfig) -> Result<Vec<AlignedBuffer>, Failure> {
         let mut buffers = Vec::new();
         for argument in self.spec.arguments() {
             let container = &self.spec.containers[argument.data.as_str()];
             let (layout, shape) = (self.layout(config, &argument.data), self.spec.shape(&argument.data)?);
-            let mut buffer = Buffer::of(container, &shape, &layout)?;
+            let mut buffer = AlignedBuffer::of(container, &shape, &layout)?;
             match self.given.get(&argument.data) {
                 Some(array) => buffer.pack(container, &layout, array)?,
                 // All bits set is NaN: what a kernel forgets to write is found.
@@ -89,9 +89,9 @@ impl Reference {
         config.layouts.get(data).cloned().unwrap_or_else(|| Layout::row_major(&self.spec.containers[data]))
     }
 
-    fn results(&self, config: &KernelConfig, buffers: &[Buffer]) -> Result<Tensors, Failure> {
+    fn results(&self, config: &KernelConfig, buffers: &[AlignedBuffer]) -> Result<Tensors, Failure> {
         let mut results = Tensors::new();
-        for (argument, buffer) in self.spec.arguments().iter().zip(buffers).filter(|(a, _)| a.access == Access::Write) {
+        for (argument, buffer) in self.spec.arguments().iter().zip(buffers).filter(|(a, _)| a.access == ArgumentAccess::Write) {
             let container = &self.spec.containers[argument.data.as_str()];
             let layout = self.layout(config, &argument.data);
             results.insert(argument.data.clone(), buffer.unpack(container, &layout, &self.spec.shape(&argument.data)?)?);

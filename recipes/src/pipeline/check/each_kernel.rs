@@ -11,7 +11,7 @@ use crate::pipeline::run::{Candidate, default_config, whole_tensors};
 use kernels::CancelToken;
 use kernels::device::{CompileRequest, Device};
 use kernels::pool::Pool;
-use kernels::{Access, KernelSpec, RunContext};
+use kernels::{ArgumentAccess, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
@@ -186,14 +186,14 @@ fn interpreted(program: &Sdfg, unit: &Unit, spec: &KernelSpec, values: &Values, 
     for argument in spec.arguments() {
         let part = unit.writes_part(program, &argument.data);
         match values.get(&argument.data) {
-            Some(value) if argument.access == Access::Read || part => drop(tensors.insert(argument.data.clone(), value.clone())),
+            Some(value) if argument.access == ArgumentAccess::Read || part => drop(tensors.insert(argument.data.clone(), value.clone())),
             // Parts that other kernels have not written yet are zero on both sides.
             None if part => drop(tensors.insert(argument.data.clone(), ArrayD::zeros(IxDyn(&spec.shape(&argument.data)?)))),
             _ => {}
         }
     }
     interpret_unit(program, unit, &mut tensors, run)?;
-    let written = spec.arguments().into_iter().filter(|argument| argument.access == Access::Write);
+    let written = spec.arguments().into_iter().filter(|argument| argument.access == ArgumentAccess::Write);
     Ok(written.filter_map(|argument| Some((argument.data.clone(), tensors.remove(&argument.data)?))).collect())
 }
 
@@ -224,8 +224,8 @@ fn outcome(
         let mut memory = device.memory(container.dtype.bytes(elements as u64) as usize)?;
         let part = unit.writes_part(program, &argument.data);
         match values.get(&argument.data) {
-            Some(value) if argument.access == Access::Read || part => memory.pack(container, &layout, value)?,
-            None if argument.access == Access::Read => {
+            Some(value) if argument.access == ArgumentAccess::Read || part => memory.pack(container, &layout, value)?,
+            None if argument.access == ArgumentAccess::Read => {
                 return Err(PipelineError::Internal(format!("`{}` is read before it is written", argument.data)));
             }
             // Parts that other kernels have not written yet are zero on both sides.
@@ -240,7 +240,7 @@ fn outcome(
     let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
     // SAFETY: one piece of memory for each argument, as large as its container in its layout.
     unsafe { executable.run(&pointers, &context)? };
-    let written = memories.iter().filter(|(argument, _, _, _)| argument.access == Access::Write);
+    let written = memories.iter().filter(|(argument, _, _, _)| argument.access == ArgumentAccess::Write);
     written
         .map(|(argument, memory, layout, shape)| {
             Ok((argument.data.clone(), memory.unpack(0, &spec.containers[&argument.data], layout, shape)?))

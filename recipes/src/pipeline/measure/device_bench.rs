@@ -247,7 +247,7 @@ impl<'a> DeviceBench<'a> {
             let container = &spec.containers[&argument.data];
             let natural = Layout::row_major(container);
             let bytes = bytes(container, &shape, config.layouts.get(&argument.data).unwrap_or(&natural))?;
-            rooms.push(ScratchBuffer { dtype: container.dtype, bytes, written: argument.access == kernels::Access::Write });
+            rooms.push(ScratchBuffer { dtype: container.dtype, bytes, written: argument.access == kernels::ArgumentAccess::Write });
         }
         Ok((self.device.compile(spec, config).map_err(fault)?, rooms))
     }
@@ -368,7 +368,7 @@ impl DeviceBench<'_> {
             let layout = config.layouts.get(&argument.data).cloned().unwrap_or_else(|| Layout::row_major(container));
             let shape = spec.shape(&argument.data).map_err(fault)?;
             let mut memory = self.device.memory(bytes(container, &shape, &layout)?).map_err(fault)?;
-            if argument.access == kernels::Access::Read || spec.unit.writes_part(&small, &argument.data) {
+            if argument.access == kernels::ArgumentAccess::Read || spec.unit.writes_part(&small, &argument.data) {
                 memory.pack(container, &layout, &inputs[&argument.data]).map_err(fault)?;
             } else {
                 // All bits set is NaN: an element that is not written is found.
@@ -381,7 +381,7 @@ impl DeviceBench<'_> {
         unsafe { executable.run(&pointers, &context) }.map_err(fault)?;
         let mut ratio = 0.0f64;
         for (argument, (memory, layout)) in arguments.iter().zip(&memories) {
-            if argument.access == kernels::Access::Write {
+            if argument.access == kernels::ArgumentAccess::Write {
                 let got = memory
                     .unpack(0, &spec.containers[&argument.data], layout, &spec.shape(&argument.data).map_err(fault)?)
                     .map_err(fault)?;

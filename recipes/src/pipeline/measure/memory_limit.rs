@@ -118,7 +118,7 @@ fn operands(program: &Sdfg) -> Result<Bytes, PipelineError> {
     };
     for (_, _, unit) in program.units() {
         let spec = KernelSpec::new(program, &unit)?;
-        let written = |a: &kernels::Argument| a.access == kernels::Access::Write;
+        let written = |a: &kernels::KernelArgument| a.access == kernels::ArgumentAccess::Write;
         let arguments = spec.arguments().into_iter().map(|a| Ok((a.dtype, written(&a), program.bytes(&a.data)?)));
         take(arguments.collect::<Result<_, PipelineError>>()?);
     }

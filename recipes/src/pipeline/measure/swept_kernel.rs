@@ -37,7 +37,7 @@ impl SweptKernel {
             .tensors()
             .iter()
             .map(|t| {
-                let written = arguments.iter().any(|a| a.data == t.data && a.access == kernels::Access::Write);
+                let written = arguments.iter().any(|a| a.data == t.data && a.access == kernels::ArgumentAccess::Write);
                 TensorSpace {
                     data: t.data.clone(),
                     access: match written {

@@ -116,7 +116,7 @@ impl Case {
         let read = inputs.values().flatten().filter(|v| own.is_some() && v.is_finite());
         let scale = read.fold(1.0, |most, v| f64::max(most, v.abs()));
         let mut outputs = inputs.clone();
-        for argument in spec.arguments().iter().filter(|a| a.access == kernels::Access::Write) {
+        for argument in spec.arguments().iter().filter(|a| a.access == kernels::ArgumentAccess::Write) {
             // Elements that a kernel leaves alone keep their values; a container that it writes entirely begins empty.
             if !spec.unit.writes_part(small, &argument.data) {
                 outputs.remove(&argument.data);

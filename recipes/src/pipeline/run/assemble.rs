@@ -7,7 +7,7 @@ use crate::pipeline::PipelineError;
 use bench::memory::MemoryMap;
 use kernels::CancelToken;
 use kernels::device::{CompileRequest, Device, DeviceMemory};
-use kernels::{Access, InPlace, KernelSpec};
+use kernels::{ArgumentAccess, InPlace, KernelSpec};
 use sdfg::config::{Configuration, KernelConfig};
 use sdfg::lifetime::{ArenaPlan, Buffer, Schedule, Step};
 use sdfg::{Direction, Layout, Role, Sdfg};
@@ -31,7 +31,7 @@ struct Draft {
     pass: Direction,
     work: Work,
     /// Slots of memory in the order of the arguments, with their access.
-    arguments: Vec<(usize, Access)>,
+    arguments: Vec<(usize, ArgumentAccess)>,
     /// (read, written) slots: the written one may take the place of the read one.
     in_place: Vec<(usize, usize)>,
 }
@@ -126,7 +126,7 @@ impl Assembler<'_> {
                 let held = self.held(&argument.data);
                 let want = config.layouts.get(&argument.data).cloned().unwrap_or_else(|| self.layout(&argument.data));
                 let known = copies.entry(argument.data.clone()).or_default();
-                if argument.access == Access::Write {
+                if argument.access == ArgumentAccess::Write {
                     known.clear();
                 }
                 let slot = match known.iter().find(|copy| self.slots[**copy].layout == want) {
@@ -135,10 +135,10 @@ impl Assembler<'_> {
                     None => {
                         let slot = self.copy(&argument.data, want);
                         // A kernel that writes a part leaves the other parts as they are, so the copy must hold them.
-                        if argument.access == Access::Read || unit.writes_part(self.program, &argument.data) {
+                        if argument.access == ArgumentAccess::Read || unit.writes_part(self.program, &argument.data) {
                             self.relayout(pass, held, slot);
                         }
-                        if argument.access == Access::Write {
+                        if argument.access == ArgumentAccess::Write {
                             after.push((slot, held));
                         }
                         copies.entry(argument.data.clone()).or_default().push(slot);
@@ -161,7 +161,7 @@ impl Assembler<'_> {
 
     fn relayout(&mut self, pass: Direction, from: usize, to: usize) {
         let name = format!("relayout {} {} → {}", self.slots[from].data, self.slots[from].layout, self.slots[to].layout);
-        let arguments = vec![(from, Access::Read), (to, Access::Write)];
+        let arguments = vec![(from, ArgumentAccess::Read), (to, ArgumentAccess::Write)];
         self.drafts.push(Draft { name, pass, work: Work::Relayout, arguments, in_place: vec![] });
     }
 
@@ -198,8 +198,8 @@ impl Assembler<'_> {
             schedule.steps.push(Step {
                 name: draft.name.clone(),
                 stage: usize::from(draft.pass == Direction::Backward),
-                reads: of(Access::Read),
-                writes: of(Access::Write),
+                reads: of(ArgumentAccess::Read),
+                writes: of(ArgumentAccess::Write),
                 in_place: draft.in_place.iter().copied().filter(|(from, _)| !self.is_given(*from)).collect(),
             });
         }
@@ -209,7 +209,7 @@ impl Assembler<'_> {
     /// Plans the memory of a step whose launches, in this order, run on several streams: launches that may run concurrently share no
     /// memory, and no result takes the place of an input.
     fn beside(&self, schedule: &Schedule, order: &[usize], streams: usize) -> ArenaPlan {
-        let written = |d: &Draft| d.arguments.iter().map(|(slot, access)| (*slot, *access == Access::Write)).collect();
+        let written = |d: &Draft| d.arguments.iter().map(|(slot, access)| (*slot, *access == ArgumentAccess::Write)).collect();
         let arguments: Vec<Vec<(usize, bool)>> = order.iter().map(|n| written(&self.drafts[*n])).collect();
         let over = over(&spread(&dataflow(arguments.iter().map(Vec::as_slice)), streams));
         let mut intervals = schedule.intervals();
@@ -292,7 +292,8 @@ impl Assembler<'_> {
 
     /// A launch ready to run.
     fn launch(&self, draft: Draft, plan: &ArenaPlan, schedule: &Schedule) -> Result<Launch, PipelineError> {
-        let arguments: Vec<(usize, bool)> = draft.arguments.iter().map(|(slot, access)| (*slot, *access == Access::Write)).collect();
+        let arguments: Vec<(usize, bool)> =
+            draft.arguments.iter().map(|(slot, access)| (*slot, *access == ArgumentAccess::Write)).collect();
         let in_place = self.placed(&draft, plan, schedule);
         let executable = match draft.work {
             Work::Kernel { spec, config } => self.device.compile(&spec, &kernels::in_place::with(&config, &in_place))?,

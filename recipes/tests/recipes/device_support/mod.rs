@@ -1,6 +1,6 @@
 //! The shim with planted faults, and a log of the calls to it.
 
-use kernels::device::{Device, DeviceMemory, Forms, Recording, Streams, Work};
+use kernels::device::{Device, DeviceMemory, DeviceWork, Forms, Recording, Streams};
 use kernels::target::shim::ShimDevice;
 use kernels::{Completion, ConfigSpace, Executable, KernelError, KernelSpec, RunContext};
 use recipes::pipeline::oracle::small_sizes::with_small_sizes;
@@ -183,12 +183,12 @@ impl Device for Fake {
         self.device.memory(bytes)
     }
 
-    fn time(&self, work: Work) -> Result<f64, KernelError> {
+    fn time(&self, work: DeviceWork) -> Result<f64, KernelError> {
         self.call(Call::Time)?;
         self.device.time(work)
     }
 
-    fn record(&self, work: Work) -> Result<Option<Box<dyn Recording>>, KernelError> {
+    fn record(&self, work: DeviceWork) -> Result<Option<Box<dyn Recording>>, KernelError> {
         self.call(Call::Record)?;
         self.beginning.store(usize::MAX, Ordering::Relaxed);
         self.device.record(work)

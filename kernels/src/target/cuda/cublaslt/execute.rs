@@ -7,7 +7,7 @@ use crate::target::cuda::cublaslt::catalogue::catalogued;
 use crate::target::cuda::cublaslt::config::Units;
 use crate::target::cuda::cublaslt::description::{Description, GemmLaunch};
 use crate::target::cuda::cublaslt::descriptors::{Descriptors, failed};
-use crate::target::cuda::{Context, CudaLibrary, GpuMemory, STREAMS};
+use crate::target::cuda::{CudaContext, CudaLibrary, GpuMemory, STREAMS};
 use cudarc::cublaslt::result;
 use cudarc::cublaslt::sys;
 use sdfg::Dtype;
@@ -25,7 +25,7 @@ const CHECKS: usize = 8192;
 
 /// A handle of the library on one GPU, and its workspace.
 pub struct CublasLt {
-    context: Arc<Context>,
+    context: Arc<CudaContext>,
     handle: sys::cublasLtHandle_t,
     /// One for each stream.
     workspaces: Vec<GpuMemory>,
@@ -59,7 +59,7 @@ pub struct Addresses {
 impl CublasLt {
     /// # Errors
     /// No library; no memory.
-    pub fn new(context: &Arc<Context>, workspace: usize) -> Result<Self, KernelError> {
+    pub fn new(context: &Arc<CudaContext>, workspace: usize) -> Result<Self, KernelError> {
         CudaLibrary::CublasLt.load()?;
         let workspaces = (0..STREAMS).map(|_| GpuMemory::new(context, workspace)).collect::<Result<_, _>>()?;
         context.current()?;

@@ -23,5 +23,5 @@ pub use epilogue_desc::{Bias, EpilogueDesc, EpilogueFunction};
 pub use execute::{Addresses, CublasLt, Matmul};
 pub use fused::Fused;
 pub use kernel::CublasLtKernel;
-pub use reference::{Everything, OperandView, Reference, carry_out};
+pub use reference::{CublasLtReference, Everything, OperandView, carry_out};
 pub use space::{AlgorithmQuery, AlgorithmSource, CublasLtSpace};

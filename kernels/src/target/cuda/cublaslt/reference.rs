@@ -116,7 +116,7 @@ fn ended(
 }
 
 /// A contraction on memory of this machine, computed from the description that cuBLASLt would get.
-pub struct Reference {
+pub struct CublasLtReference {
     name: String,
     description: Description,
     arguments: usize,
@@ -141,7 +141,7 @@ impl AlgorithmSource for Everything {
     }
 }
 
-impl Reference {
+impl CublasLtReference {
     /// # Errors
     /// Layouts or knobs that do not fit, algorithms that there are not.
     pub fn new(spec: &KernelSpec, fused: Fused, config: &KernelConfig) -> Result<Self, KernelError> {
@@ -168,11 +168,11 @@ impl Reference {
             let elements = spec.shape(&arguments[position].data)?.iter().product();
             operands.insert(operand, (position, elements, arguments[position].dtype));
         }
-        Ok(Reference { name: spec.name.clone(), description, arguments: arguments.len(), operands })
+        Ok(CublasLtReference { name: spec.name.clone(), description, arguments: arguments.len(), operands })
     }
 }
 
-impl Executable for Reference {
+impl Executable for CublasLtReference {
     unsafe fn run(&self, arguments: &[*mut u8], _: &RunContext) -> Result<Completion, KernelError> {
         if arguments.len() != self.arguments {
             return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });

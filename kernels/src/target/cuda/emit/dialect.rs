@@ -2,7 +2,7 @@
 
 use super::prefetch::PrefetchedRows;
 use super::schedule::ThreadSchedule;
-use crate::emit::dialect::Dialect;
+use crate::emit::dialect::TargetDialect;
 use crate::emit::scalar::combined;
 use crate::error::KernelError;
 use crate::loopnest::{BankedRows, Element};
@@ -44,7 +44,7 @@ impl Default for Cuda {
     }
 }
 
-impl Dialect for Cuda {
+impl TargetDialect for Cuda {
     const BANKS: Option<BankedRows> = Some(super::BANKS);
     const STRIPS: bool = true;
     const LONG_SUMS: bool = false;

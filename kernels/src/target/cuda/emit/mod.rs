@@ -21,7 +21,7 @@ pub use split_reduction::{elements_first, partials};
 use crate::emit::functions;
 
 use crate::error::KernelError;
-use crate::kernel::{Access, KernelSpec};
+use crate::kernel::{ArgumentAccess, KernelSpec};
 use crate::loopnest::{BankedRows, LoopNest, MemorySpace, Tag};
 use crate::runtime::dropout::Mask;
 use crate::target::cpu::emit::header;
@@ -289,7 +289,7 @@ fn opening(printer: &Printer, schedule: &ThreadSchedule) -> String {
     text += &format!("#undef REAL_IS_DOUBLE\n{double}");
     // Where all results have 16 bits or fewer, the approximate `ex2` of the hardware is exact enough.
     let arguments = printer.spec.arguments();
-    let mut results = arguments.iter().filter(|a| a.access == Access::Write);
+    let mut results = arguments.iter().filter(|a| a.access == ArgumentAccess::Write);
     text += if results.all(|a| matches!(a.dtype, Dtype::Bf16 | Dtype::F16 | Dtype::Bit)) { "#define ROUGH\n" } else { "#undef ROUGH\n" };
     text += if schedule.wide { "typedef long long index_t;\n" } else { "typedef int index_t;\n" };
     text += &format!("enum {{ THREADS = {}, ROWS = {}, ", schedule.threads, schedule.rows);
@@ -466,7 +466,7 @@ fn pointers(printer: &Printer) -> Result<String, KernelError> {
             .get(*argument)
             .and_then(|a| cuda_type(a.dtype))
             .ok_or_else(|| printer.unsupported(format!("`{data}` holds bits, which kernels cannot address")))?;
-        let constant = if arguments.get(*argument).is_some_and(|a| a.access == Access::Read) { "const " } else { "" };
+        let constant = if arguments.get(*argument).is_some_and(|a| a.access == ArgumentAccess::Read) { "const " } else { "" };
         let restrict = if heap.iter().filter(|(_, _, r)| r == root).count() == 1 { " RESTRICT" } else { "" };
         let name = printer.identifier(data);
         text += &format!("    POINTER({constant}{kind}){restrict} {name} = GLOBAL({constant}{kind}, a.p[{argument}]);\n");

@@ -1,7 +1,7 @@
 //! The cost model of CUDA map kernels: bytes moved, unused parts of sectors included, times the threads that idle. It is evaluated for very
-//! many configurations, so everything that depends on names is looked up once a kernel ([`Facts`]).
+//! many configurations, so everything that depends on names is looked up once a kernel ([`KernelFacts`]).
 
-use crate::kernel::{Access, Argument, ConfigSpace as _, KernelSpec, TensorChoice};
+use crate::kernel::{ArgumentAccess, ConfigSpace as _, KernelArgument, KernelSpec, TensorChoice};
 use crate::loopnest::{Element, LoopGroup, LoopNest, MemorySpace};
 use crate::maps::MapSpace;
 use crate::maps::space::ORDERS;
@@ -27,7 +27,7 @@ const SECTOR: f64 = 32.0;
 
 /// What a thread holds if vectors run along an index.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rows {
+pub(crate) struct HeldRows {
     /// Containers that one group writes and another reads: a thread keeps its part of a row in registers, if there is room.
     handed: f64,
     /// Partial results over all points, kept in registers likewise.
@@ -40,7 +40,7 @@ pub(crate) struct Rows {
     along: BTreeMap<String, String>,
 }
 
-impl Rows {
+impl HeldRows {
     pub(crate) fn of(spec: &KernelSpec, nest: &LoopNest, vector: &str) -> Self {
         let along = |group: &LoopGroup, element: &Element| {
             group.loops.last().is_some_and(|last| element.subscripts.iter().any(|s| s.symbols().contains(&last.index)))
@@ -52,7 +52,7 @@ impl Rows {
             };
             nest.groups.iter().filter(touches).count()
         };
-        let mut rows = Rows::default();
+        let mut rows = HeldRows::default();
         for (data, tensor) in &nest.tensors {
             match tensor.space {
                 MemorySpace::Private { .. } => rows.summed += f64::from(uses(data) > 0),
@@ -75,7 +75,7 @@ impl Rows {
 }
 
 /// Everything that the cost model needs to know about a kernel, by the positions of [`Picks`](crate::maps::space::Picks).
-pub(crate) struct Facts {
+pub(crate) struct KernelFacts {
     vectors: Vec<Vector>,
     /// By order, layout of the tensor that induces it, and place of reductions.
     orders: [Vec<Vec<Order>>; ORDERS],
@@ -85,7 +85,7 @@ pub(crate) struct Facts {
 
 /// An index that vectors may run along.
 struct Vector {
-    rows: Option<Rows>,
+    rows: Option<HeldRows>,
     dim: String,
     size: f64,
     /// Whether it is an index of the points, by place of reductions.
@@ -120,14 +120,14 @@ struct NestTensor {
     innermost: Vec<Option<String>>,
 }
 
-impl Facts {
+impl KernelFacts {
     /// Of a kernel with these arguments and their numbers of elements. `apart` are the dims of its partial results, `some` those dims that not
     /// every partial result has.
     pub fn new(
         maps: &MapSpace,
-        arguments: &[(Argument, f64)],
+        arguments: &[(KernelArgument, f64)],
         [apart, some]: [&BTreeSet<String>; 2],
-        mut rows: BTreeMap<String, Rows>,
+        mut rows: BTreeMap<String, HeldRows>,
     ) -> Self {
         let spec = maps.spec();
         let size = |dim: &str| spec.size(dim).unwrap_or(1) as f64;
@@ -159,14 +159,14 @@ impl Facts {
             Some(t) => choices[t].layouts.iter().map(each).collect(),
             None => vec![each(&Layout::default())],
         });
-        let tensor = |((argument, elements), choice): (&(Argument, f64), &TensorChoice)| NestTensor {
+        let tensor = |((argument, elements), choice): (&(KernelArgument, f64), &TensorChoice)| NestTensor {
             elements: *elements,
             size: argument.dtype.bytes(1) as f64,
-            written: argument.access == Access::Write,
+            written: argument.access == ArgumentAccess::Write,
             innermost: choice.layouts.iter().map(|l| l.innermost().map(String::from)).collect(),
         };
         let tensors = arguments.iter().zip(choices).map(tensor).collect();
-        Facts { vectors, orders, induced, tensors }
+        KernelFacts { vectors, orders, induced, tensors }
     }
 
     /// Whether vectors run along points.

@@ -3,13 +3,13 @@
 mod cost_model;
 
 use crate::error::KernelError;
-use crate::kernel::{Argument, ConfigSpace, KernelSpec, TensorChoice};
+use crate::kernel::{ConfigSpace, KernelArgument, KernelSpec, TensorChoice};
 use crate::maps::MapSpace;
 use crate::maps::space::Picks;
 use crate::mixed_radix::MixedRadix;
 use crate::target::cuda::emit::prefetch::{PREFETCH, PREFETCH_KNOB};
 use crate::target::cuda::emit::{self, Chip, CudaSource};
-use cost_model::{Facts, Rows};
+use cost_model::{HeldRows, KernelFacts};
 use sdfg::Unit;
 use sdfg::config::KernelConfig;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +62,7 @@ pub struct CudaSpace {
     widest: u64,
     /// Elements of partial results, where results are summed over points.
     partial: f64,
-    facts: Facts,
+    facts: KernelFacts,
     /// Values of a point's rows whose sums meet before anything else is done to them.
     meeting: Option<i64>,
     /// Dims along which elements of masks are neighbours.
@@ -108,7 +108,7 @@ impl CudaSpace {
     /// # Errors
     /// Scopes that cannot be generated.
     pub fn new(spec: &KernelSpec, chip: Chip) -> Result<Self, KernelError> {
-        let elements = |a: &Argument| spec.shape(&a.data).map(|shape| shape.iter().product::<usize>() as f64);
+        let elements = |a: &KernelArgument| spec.shape(&a.data).map(|shape| shape.iter().product::<usize>() as f64);
         let mut arguments = Vec::new();
         for argument in spec.arguments() {
             arguments.push((argument.clone(), elements(&argument)?));
@@ -125,7 +125,7 @@ impl CudaSpace {
             let vector = config.knobs.get("vector").unwrap_or_default().to_string();
             if config.knobs.get("reduce") == reduce.as_deref() && !rows.contains_key(&vector) {
                 let knobs = config.knobs.clone().with("lanes", emit::lanes(spec, &config)?);
-                let found = Rows::of(spec, &crate::maps::lower(spec, &KernelConfig { knobs, ..config })?, &vector);
+                let found = HeldRows::of(spec, &crate::maps::lower(spec, &KernelConfig { knobs, ..config })?, &vector);
                 rows.insert(vector, found);
             }
         }
@@ -136,7 +136,7 @@ impl CudaSpace {
         let (apart, some): (BTreeSet<&String>, BTreeSet<&String>) = all.partition(named);
         let [apart, some] = [apart, some].map(|dims| dims.into_iter().cloned().collect::<BTreeSet<String>>());
         let blocks: &[i64] = if partial > 0.0 { &SUMMING } else { &STAYING };
-        let facts = Facts::new(&maps, &arguments, [&apart, &some], rows);
+        let facts = KernelFacts::new(&maps, &arguments, [&apart, &some], rows);
         let widest = arguments.iter().map(|(a, _)| a.dtype.bytes(1)).max().unwrap_or(4);
         let meeting = nest.groups.first().filter(|g| emit::prefetch::meets(g)).map(|g| g.loops[0].count);
         let masks = if let Unit::Scope(scope) = &spec.unit { crate::maps::space::masks(scope) } else { vec![] };

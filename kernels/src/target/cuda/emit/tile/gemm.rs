@@ -120,10 +120,10 @@ impl Printer<'_> {
                 let kind = cuda_type(tensor.dtype);
                 let kind = kind.ok_or_else(|| self.unsupported(format!("`{}` holds bits, which kernels cannot address", element.data)))?;
                 match (root(r), kind) {
-                    (Some(crate::kernel::Access::Read), "float") => "const float",
-                    (Some(crate::kernel::Access::Read), "double") => "const double",
-                    (Some(crate::kernel::Access::Read), "bf16_t") => "const bf16_t",
-                    (Some(crate::kernel::Access::Read), "f16_t") => "const f16_t",
+                    (Some(crate::kernel::ArgumentAccess::Read), "float") => "const float",
+                    (Some(crate::kernel::ArgumentAccess::Read), "double") => "const double",
+                    (Some(crate::kernel::ArgumentAccess::Read), "bf16_t") => "const bf16_t",
+                    (Some(crate::kernel::ArgumentAccess::Read), "f16_t") => "const f16_t",
                     (_, kind) => kind,
                 }
             }
