@@ -1,4 +1,4 @@
-//! What is chosen: for every kernel of a program one of its measured configurations, and for every container the layout in which it is
+//! The selection problem: for every kernel of a program one of its measured configurations, and for every container the layout in which it is
 //! held.
 //!
 //! A [`SelectionProblem`] is plain data. Records keep it, so that a choice can be made again from a file alone.
@@ -32,7 +32,7 @@ pub struct Tensor {
     /// Its name in its own variant, where another variant has something else of that name; empty if it is `data`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub original: String,
-    /// A mark of what it holds, equal in two programs if that is; empty if nothing is known of it.
+    /// A fingerprint of its values: equal in two programs if the values are; empty if unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub meaning: String,
 }
@@ -57,7 +57,7 @@ pub struct Kernel {
     /// As with [`Tensor::original`].
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub original: String,
-    /// What else it names: parts of its containers, and what it keeps inside; each with a mark of what that is.
+    /// Other names that it uses, of parts of its containers and of containers inside it, each with a fingerprint of the values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub names: BTreeMap<String, String>,
 }
@@ -97,10 +97,10 @@ pub struct SelectionProblem {
     /// Groups of alternatives: of each, one variant runs. The first is taken where all cost the same.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub alternatives: BTreeMap<String, Vec<String>>,
-    /// What variants ask of one another.
+    /// Variants of one group that need a variant of another one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<Need>,
-    /// What the caller gives (as if it wrote it) and takes (as if it read it), where that depends on the variant.
+    /// The caller as kernels, where its inputs and outputs depend on the variant: it writes inputs and reads outputs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub callers: Vec<Kernel>,
     /// The programs that it was made of, if it was: name → the variant that each has of every group.

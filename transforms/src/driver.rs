@@ -35,10 +35,10 @@ pub struct Step {
 pub struct Outcome {
     pub program: Sdfg,
     pub steps: Vec<Step>,
-    /// What each pass still refused when it ended.
+    /// The refusals that each pass ended with.
     pub refusals: Vec<Refusal>,
     pub stop: Stop,
-    /// What passes found out that later ones use.
+    /// Results of passes that later ones use.
     pub facts: Facts,
 }
 
@@ -94,7 +94,7 @@ pub fn moved_bytes(program: &Sdfg) -> u64 {
     Cost::of(program).total()
 }
 
-/// What a step is judged by.
+/// Cost of a program in bytes and launches, as the log reports it.
 #[derive(Clone, Copy)]
 struct Cost {
     /// Wide enough for the sum of all units, so that what a patch changes can be taken away and added.
@@ -192,7 +192,7 @@ impl Outcome {
             }
             self.facts.extend(rewritten.facts);
             for change in self.apply(pass, rewritten.rewrite, cost, options)? {
-                search.known.forget(&change);
+                search.cache.forget(&change);
             }
             applied += 1;
             if !pass.repeats() {

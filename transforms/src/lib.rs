@@ -7,11 +7,11 @@ pub mod algebra;
 pub mod autodiff;
 pub mod driver;
 pub mod fusion;
-mod known;
 pub mod pass;
 pub mod passes;
 pub mod patch;
 pub mod refusal;
+mod search_cache;
 mod unit_graph;
 pub mod verify;
 

@@ -1,4 +1,4 @@
-//! What every rewrite of a program is: a pass.
+//! The interface of a rewrite: a pass.
 //!
 //! A [`Pass`] looks at a program and answers with a rewrite (a patch or a whole new program) or with the reasons why there is none. The
 //! driver ([`crate::driver`]) alone applies rewrites: it logs what each one saves and, when asked, checks it.
@@ -9,9 +9,9 @@ use crate::algebra::stack::Members;
 use crate::autodiff::differentiate::{self, DifferentiateError};
 use crate::autodiff::recompute::{RecomputeError, Saved};
 use crate::fusion::composition::{Cluster, Clusters};
-use crate::known::Known;
 use crate::patch::{Patch, PatchError};
 use crate::refusal::{Barred, Reason, Refusal, Site};
+use crate::search_cache::SearchCache;
 use sdfg::{BuildError, Operation, Sdfg, StateId};
 use std::collections::BTreeMap;
 
@@ -146,12 +146,12 @@ pub enum PassError {
     Build(#[from] BuildError),
 }
 
-/// What passes found out so far that later passes and reports use.
+/// Results of earlier passes that later passes and reports use.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// What backward reads from memory and what it computes again, in the order of the decisions.
     pub saved: Vec<Saved>,
-    /// Forward containers of which backward asked only whether they are positive, and the container in memory that it asks now.
+    /// Forward containers of which backward needs only the sign → the container in memory whose sign it reads instead.
     pub signs: BTreeMap<String, String>,
     /// Names of the operations that backward runs again to recompute rows.
     pub recomputed: Vec<String>,
@@ -175,7 +175,7 @@ impl Facts {
     }
 }
 
-/// What a pass may use besides the program.
+/// The inputs of a pass besides the program.
 pub struct Context<'a> {
     pub facts: &'a Facts,
     /// Rewrites that must not be offered.
@@ -184,12 +184,12 @@ pub struct Context<'a> {
     pub search: &'a mut Search,
 }
 
-/// What one pass keeps from one rewrite to the next of the same program.
+/// The state that one pass keeps between its rewrites of a program.
 #[derive(Default)]
 pub struct Search {
-    /// About units and pairs of them, but for those that a patch has changed.
-    pub(crate) known: Known,
-    /// The kernels that composition has still to make.
+    /// Units, and refused pairs of units; a patch invalidates those that it changes.
+    pub(crate) cache: SearchCache,
+    /// The kernels that composition has still to build.
     pub(crate) clusters: Option<Clusters>,
 }
 

@@ -1,4 +1,4 @@
-//! All passes, in one table: whoever adds a pass adds its row here, and the tests of this crate verify it.
+//! All passes, in one table. A new pass gets a row here; the tests of this crate then verify it.
 
 use crate::autodiff::recompute::Products;
 use crate::pass::Pass;

@@ -35,7 +35,7 @@ pub enum PatchError {
     Unit { summary: String, unit: String },
 }
 
-/// What a patch has done to one state.
+/// The units that a patch has removed from one state and inserted there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub state: StateId,

@@ -25,8 +25,8 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// The units of a state in execution order. Read once for all pairs: what is inside a scope is read only when a pair
-/// comes as far as being fused.
+/// The units of a state in execution order. Only boundaries are read here; the inside of a scope is read when a pair is about to be
+/// fused.
 pub(crate) fn boundaries(state: &State) -> Vec<Boundary> {
     let mut units: Vec<Boundary> = Vec::new();
     let mut writers: BTreeMap<String, Vec<usize>> = BTreeMap::new();
@@ -63,7 +63,7 @@ pub(crate) fn crossing(state: &State, node: NodeId) -> (BTreeSet<String>, BTreeS
     (names(reads), names(writes))
 }
 
-/// Whether anyone but the given units (and the user) needs a container.
+/// Whether a unit other than these, or the caller, needs a container.
 pub(crate) fn needed_outside(program: &Sdfg, state: StateId, fused: &[NodeId], data: &str) -> bool {
     let Some(container) = program.containers.get(data) else { return true };
     if container.role != Role::Transient {
@@ -91,11 +91,11 @@ pub(crate) struct UnitGraph<'a> {
     /// By container: the units that read it, and those that write it.
     readers: Vec<Vec<usize>>,
     writers: Vec<Vec<usize>>,
-    /// By container: whether someone outside the state needs it.
+    /// By container: whether another state or the caller needs it.
     leaving: OnceCell<Vec<bool>>,
     /// By unit: bytes that it moves of a container.
     moved: Vec<OnceCell<BTreeMap<usize, u64>>>,
-    /// Bytes that cross the boundaries of members that were looked at: every merger looks at most of them again.
+    /// Bytes that cross the boundary of each set of members that was looked at. Candidates share most of these sets.
     crossing: RefCell<HashMap<Members, u64>>,
 }
 
@@ -212,7 +212,7 @@ impl<'a> UnitGraph<'a> {
     }
 }
 
-/// What each memlet at a unit's boundary moves of a heap container, in bytes.
+/// The heap container of each memlet at a unit's boundary, with the bytes that it moves.
 fn moved<'a>(program: &'a Sdfg, state: &'a State, node: NodeId) -> impl Iterator<Item = (&'a str, u64)> {
     let (reads, writes) = state.boundary(node);
     reads.into_iter().chain(writes).filter_map(|memlet| {

@@ -63,7 +63,7 @@ pub enum Proof {
     Split { variable: usize, parts: Vec<(usize, usize)> },
 }
 
-/// What a layer costs at least, whatever the states on its two sides, beyond the difference of their potentials.
+/// Lower bound of a layer's cost beyond the difference of its potentials, for all states on its two sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// Positions of the potentials on the side of the layer before, and of the next.
@@ -77,7 +77,7 @@ pub struct Step {
     pub parts: Vec<Part>,
 }
 
-/// What is chosen for a layer, by names in the program.
+/// The choice for a layer, by names in the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
     /// How every container is held.
@@ -94,14 +94,14 @@ pub struct Layer {
     pub step: usize,
 }
 
-/// What the choice is the best of: nothing is said about what was not measured.
+/// The set in which the choice is best: the certificate says nothing about configurations that were not measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scope {
     /// Timed configurations by kernel.
     pub timed: BTreeMap<String, usize>,
     /// Variants that could not be chosen, with a kernel that was not measured.
     pub left_out: Vec<(String, String)>,
-    /// Changes of layout in the choice that nobody timed: their cost is a pessimistic estimate.
+    /// Relayouts in the choice that were not timed: their cost is a pessimistic estimate.
     pub estimated_relayouts: usize,
 }
 

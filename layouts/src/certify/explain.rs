@@ -23,7 +23,7 @@ pub struct RunnerUp {
     pub total_ms: f64,
     /// How much more the whole program would cost.
     pub more_ms: f64,
-    /// What else would change with it: container or kernel names.
+    /// The containers and kernels that would change with it.
     pub changes: Vec<String>,
 }
 
@@ -113,7 +113,7 @@ impl<'a> Chosen<'a> {
         }
     }
 
-    /// What is chosen, layer by layer where they differ.
+    /// The choice, layer by layer where layers differ.
     fn show(&self, name: &str) -> String {
         let mut runs: Vec<(usize, usize, String)> = Vec::new();
         for (n, layer) in self.stacked.layers.iter().enumerate() {

@@ -46,7 +46,7 @@ pub struct Candidates {
     first: VecDeque<u64>,
     /// Neighbours of the best so far, tried in turns with the ranked block.
     near: VecDeque<u64>,
-    /// What turned out to promise nothing.
+    /// Numbers with an infinite predicted cost.
     hopeless: VecDeque<u64>,
     /// The current block, best promise last.
     ranked: Vec<u64>,

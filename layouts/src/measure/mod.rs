@@ -1,4 +1,4 @@
-//! What is measured, in which order, and how it is kept: spaces of configurations, the sweep through them, racing, and records.
+//! Measuring: spaces of configurations, the sweep through them, racing, and records.
 
 pub mod candidates;
 pub mod options;

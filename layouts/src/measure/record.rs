@@ -1,4 +1,4 @@
-//! What is kept of a measurement. One JSON object a line; the format is open:
+//! The records of measurements: one JSON object a line. The format is open:
 //!
 //! ```text
 //! {"line":"session","session":"2026-01-01T10:00:00-1","format":1,"device":"…","toolchain":"…","threads":2,"sizes":{"b":8},
@@ -33,14 +33,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a timed run finds in the caches.
+/// The state of the caches before a timed run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cache {
-    /// What the run before it left there.
+    /// They hold what the previous run left.
     #[default]
     Warm,
-    /// Nothing of its containers.
+    /// They hold nothing of the kernel's containers.
     Cold,
 }
 
@@ -92,7 +92,7 @@ impl Session {
     }
 }
 
-/// What came of one configuration.
+/// The result of trying one configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "lowercase")]
 pub enum Outcome {
@@ -143,7 +143,7 @@ impl Measurement {
         }
     }
 
-    /// Which of two records of the same configuration counts, whatever the order in which they are read: a mismatch
+    /// Which of two records of the same configuration counts, independent of the order in which they are read: a mismatch
     /// (never forget that it was wrong), else a time before a bound before none; then the later round, its own samples
     /// before borrowed ones, more samples, the later session.
     pub fn outweighs(&self, other: &Measurement) -> bool {

@@ -1,8 +1,8 @@
-//! What a change of layout costs: measured where it was measured, otherwise estimated from what was.
+//! The cost of a relayout (a change of layout): its measured time, or an estimate from the relayouts that were measured.
 //!
 //! The estimate is bytes × the slowest measured time per byte (of the same container if there is one): pessimistic, so
-//! that a choice does not lean on a conversion nobody timed. Of a container that no kernel changes it is ten minutes. A selection
-//! says which of its relayouts are estimates; measuring those and choosing again removes them.
+//! that a choice does not depend on a relayout that was never timed. For a container that no kernel can relayout it is ten minutes. A
+//! selection says which of its relayouts are estimates; they disappear if these are measured and the choice is made once more.
 
 use crate::measure::store::Store;
 use crate::problem::{SelectionProblem, Tensor};

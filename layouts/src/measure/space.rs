@@ -31,17 +31,17 @@ pub trait KernelSpace {
     fn config(&self, n: u64) -> KernelConfig;
     /// Equal strings mean the same compiled code and strides: such configurations are measured once.
     fn identity(&self, n: u64) -> String;
-    /// Equal marks mean that another kernel does the same under other names, and takes as long; empty where nobody knows.
+    /// Equal for kernels that are equal but for names, and so take as long; empty if unknown.
     fn mark(&self, _n: u64) -> String {
         String::new()
     }
-    /// What is expected before measuring: lower is tried first.
+    /// An estimate of the cost before measuring; lower is tried first.
     fn predicted_cost(&self, n: u64) -> f64;
     /// The same of many configurations, in their order.
     fn predicted_costs(&self, numbers: &[u64]) -> Vec<f64> {
         numbers.iter().map(|n| self.predicted_cost(*n)).collect()
     }
-    /// So many numbers in a row, from a multiple of them on, have in common what takes long to rank; `count` is a multiple of it.
+    /// Length of the aligned runs of numbers that share the slow part of ranking; `count` is a multiple of it.
     fn ranking_batch(&self) -> u64 {
         1
     }
@@ -69,7 +69,7 @@ pub trait KernelSpace {
     }
 }
 
-/// Numbers in the order of what they promise, the best first.
+/// Numbers in the order of their predicted costs, the lowest first.
 pub fn by_predicted_cost(space: &dyn KernelSpace, numbers: &[u64]) -> Vec<u64> {
     let mut ranked: Vec<(f64, u64)> = space.predicted_costs(numbers).into_iter().zip(numbers.iter().copied()).collect();
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
@@ -164,7 +164,7 @@ impl Check {
     }
 }
 
-/// What timing a configuration gave.
+/// The result of timing a configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Timing {
     /// Raw samples in milliseconds, at least one.
@@ -185,10 +185,10 @@ pub enum Fault {
     Device(String),
 }
 
-/// Whoever owns the device. Kernels and relayouts (`relayout:<data>`) are asked for by name.
+/// A device that checks and times configurations. Kernels and relayouts (`relayout:<data>`) are identified by name.
 pub trait Bench {
-    /// Told what is checked and timed next, and what `coming` says will come soon after it: whoever takes long to make code may make
-    /// it for all of them at a time.
+    /// Announces the configuration that is checked and timed next. `coming(count)` lists those that follow it, so that a bench with a slow
+    /// compiler can compile them in one batch.
     fn ahead(&mut self, _kernel: &str, _config: &KernelConfig, _coming: &dyn Fn(usize) -> Vec<KernelConfig>) {}
 
     /// Compares the configuration with the oracle at small sizes.

@@ -35,7 +35,7 @@ pub enum StoreError {
     NoSession,
 }
 
-/// What every file of records begins with.
+/// The beginning of every file of records.
 const BEGINNING: &[u8] = b"{\"line\":";
 
 type Filed = BTreeMap<KernelConfig, Measurement>;
@@ -207,7 +207,7 @@ impl Store {
         self.sessions.values()
     }
 
-    /// What timed runs found in the caches: the same in all sessions.
+    /// The state of the caches before timed runs, equal in all sessions.
     pub fn cache(&self) -> Cache {
         self.sessions().next().map(|s| s.cache).unwrap_or_default()
     }
@@ -236,7 +236,7 @@ impl Store {
         self.get(key, self.timed.get(key)?.get(identity)?)
     }
 
-    /// What was run of a kernel that differs in names alone.
+    /// Records of a kernel that differs in names alone.
     pub fn marked(&self, mark: &str) -> Option<&Measurement> {
         let (key, config) = self.marked.get(mark)?;
         self.get(key, config)

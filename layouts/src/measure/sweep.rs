@@ -1,4 +1,4 @@
-//! The sweep: what is measured, in which order, and when it stops.
+//! The sweep: which configurations are measured, in which order, and when it stops.
 //!
 //! 1. Row-major with default knobs, of every kernel: from here on there is a valid choice.
 //! 2. A few relayouts of every container, largest first: what racing and selection estimate the others from.
@@ -50,7 +50,7 @@ pub enum Finish {
     Interrupted,
 }
 
-/// Told after every configuration.
+/// Reported after every configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
     pub kernel: &'a str,
@@ -89,13 +89,13 @@ const NEWEST: f64 = 0.05;
 /// Seconds counted for a configuration that took none, so that known ones do not hold up the others.
 const LEAST_SPENT: f64 = 1e-5;
 
-/// Configurations of a kernel that are tried for a first time, whatever the budget.
+/// Configurations of a kernel that are tried at first, for any budget.
 const FIRST: usize = 32;
 
 /// Configurations of a kernel that are looked at in one turn for twins.
 const TURN: usize = 64;
 
-/// What is measured: a configuration of a kernel or of a relayout, and what it equals.
+/// The subject of a measurement: a configuration of a kernel or of a relayout, with the texts by which equal ones are found.
 #[derive(Clone, Copy)]
 pub(crate) struct Subject<'a> {
     pub kernel: &'a str,
@@ -134,17 +134,17 @@ impl Track<'_> {
     }
 }
 
-/// A kernel of which so many configurations broke the device is not measured any further: each costs a new beginning.
+/// Configurations of one kernel that may break the device before the kernel is measured no further: each costs a restart.
 const BREAKS: usize = 3;
-/// What is kept of those.
+/// Prefix of the recorded reason of these.
 const BROKE: &str = "it broke the device: ";
 
-/// What a known configuration counts as: one that another kernel lent its time is no measurement.
+/// The outcome by which a known configuration is counted: a time that was borrowed from another kernel is no measurement.
 fn counted(known: &Measurement) -> Outcome {
     if known.lender.is_some() { Outcome::Identical } else { known.outcome.clone() }
 }
 
-/// What a sweep works with.
+/// The state of a sweep and the interfaces that it uses.
 pub struct Sweeper<'a> {
     pub bench: &'a mut dyn Bench,
     pub clock: &'a dyn Clock,
@@ -339,7 +339,7 @@ impl Sweeper<'_> {
         Ok(())
     }
 
-    /// Takes over what is known of a kernel that differs in names alone; false if that is nothing, or not enough.
+    /// Takes over the records of a kernel that differs in names alone; false if there are none, or not enough.
     pub(crate) fn borrow(&mut self, subject: Subject, round: u32, limit: Option<&Limit>) -> Result<bool, SweepError> {
         let other = self.store.marked(subject.mark).filter(|m| m.key != subject.key && m.round >= round);
         let Some((kernel, outcome, round)) = other.map(|m| (m.kernel.clone(), m.outcome.clone(), m.round)) else { return Ok(false) };

@@ -1,7 +1,7 @@
 //! Several programs that compute the same, as one program with alternatives: the choice of kernels and of layouts is one
 //! decision.
 //!
-//! What programs have in common they share: kernels of equal name, key and containers; containers of equal description,
+//! Programs share equal parts: kernels of equal name, key and containers; containers of equal description,
 //! boundary and ties that hold the same. Where they have different things of one name, each gets its own, called
 //! `name@program`.
 //!
@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The only site where programs differ in one alone; also what the choice at all sites is called.
 pub const GROUP: &str = "program";
 
-/// What stands for the caller among kernels; also the site of what only some programs are given or result in.
+/// Name of the kernel that stands for the caller; also of the site of inputs and outputs that only some programs have.
 pub const CALLER: &str = "caller";
 
 /// All that a container is, and the ones that it is tied to.
@@ -163,7 +163,7 @@ impl Pool {
         for name in &containers {
             together.push(all().filter(|n| self.kernels[*n].writes().any(|data| plain(data) == *name)).collect());
         }
-        // What is a container here and a part of one there, or kept inside a kernel, cannot have one name in one program.
+        // One name cannot stand for a container, for a part of one, and for a container inside a kernel in the same program.
         for name in self.kernels.iter().flat_map(|k| k.kernel.names.keys()).collect::<BTreeSet<_>>() {
             let marks: BTreeSet<&String> = self.kernels.iter().filter_map(|k| k.kernel.names.get(name)).collect();
             let knows = |k: &Pooled| k.kernel.names.contains_key(name) || k.writes().any(|data| plain(data) == *name);
@@ -332,7 +332,7 @@ impl SelectionProblem {
         self.needs = self.find_needs();
     }
 
-    /// What sites ask of one another: where a kernel runs, what it reads is not absent.
+    /// Needs between sites: where a kernel runs, the containers that it reads are not absent.
     fn find_needs(&self) -> Vec<Need> {
         let all = || self.kernels.iter().chain(&self.callers);
         // By site and container that it writes: the variants that do.
@@ -369,7 +369,7 @@ impl SelectionProblem {
         needs.into_iter().flat_map(|(sites, all)| all.into_iter().map(move |n| need(sites, n))).collect()
     }
 
-    /// What a choice of variants is called: a program, or the one that it is most like and where it differs.
+    /// The name of a choice of variants: that of a program, or of the most similar one with the sites that differ.
     pub fn called(&self, variants: &Variants) -> String {
         let differing = |own: &Variants| own.iter().filter(|(group, variant)| variants.get(*group) != Some(variant)).count();
         let Some((name, own)) = self.programs.iter().min_by_key(|(_, own)| differing(own)) else {
@@ -404,7 +404,7 @@ impl SelectionProblem {
         self.needs.iter().all(|need| !among(&need.when) || among(&need.then))
     }
 
-    /// What runs under these variants, by its names there.
+    /// The kernels that run under these variants, by their names there.
     pub fn under(&self, variants: &Variants) -> SelectionProblem {
         let plain = |data: &String| self.tensor(data).map_or(data.clone(), |t| t.plain().to_string());
         let runs = |k: &&Kernel| k.only.iter().all(|(group, names)| variants.get(group).is_some_and(|v| names.contains(v)));

@@ -211,7 +211,7 @@ impl Network {
         self.functions.iter().fold(0, |sum: Cost, f| (sum + f.at(assignment)).min(FORBIDDEN))
     }
 
-    /// What a pass over all rows costs: the unit of work.
+    /// Cost of a pass over all rows: the unit of work.
     pub fn weight(&self, part: &Part) -> u64 {
         let rows = self.functions.iter().zip(&part.rows).map(|(f, rows)| rows.len() * f.legs.len());
         let legs = self.functions.iter().flat_map(|f| &f.legs).map(|leg| leg.patterns() * part.domains[leg.variable].len());
@@ -246,7 +246,7 @@ impl Part {
         part
     }
 
-    /// Drops rows that another row of the same function replaces whatever the variables are: c is dominated by a faster
+    /// Drops rows that another row of the same function replaces for all values of the variables: c is dominated by a faster
     /// c′ if t(c) ≥ t(c′) + Σ over legs of max over values of (cost of c′ − cost of c). This needs no triangle
     /// inequality of relayout times, which measured times do not always obey.
     pub fn drop_dominated(&mut self, network: &Network) {
@@ -271,7 +271,7 @@ impl Part {
         }
     }
 
-    /// Drops values that another value of the same variable replaces whatever else is chosen; says which by which.
+    /// Drops values that another value of the same variable replaces in every choice; returns which value replaces which.
     pub fn drop_dominated_values(&mut self, network: &Network) -> Vec<(usize, u16, u16)> {
         let mut dropped = Vec::new();
         // A kernel of a variant that was left out may like what no other kernel likes.

@@ -47,7 +47,7 @@ pub enum SelectError {
     Exhausted(String),
 }
 
-/// Why a kernel has no time: nobody has tried, or what came of it.
+/// Why a kernel has no time: it was not tried, or it failed.
 fn unmeasured(kernel: &Kernel, store: &Store) -> SelectError {
     let tried: Vec<&Measurement> = store.of(&kernel.key).collect();
     let failed = tried.iter().find_map(|m| if let Outcome::Failed { reason } = &m.outcome { Some(reason) } else { None });
@@ -353,7 +353,7 @@ impl Model {
         self.factors.iter().map(|f| f.best(held).1).sum()
     }
 
-    /// Sum over kernels of their fastest measured configuration, whatever its layouts: no choice costs less.
+    /// Sum over kernels of their fastest measured configuration in any layouts: no choice costs less.
     pub fn sum_of_minima(&self) -> Cost {
         self.factors.iter().filter_map(|f| f.choices.first()).map(|c| c.ps).sum()
     }

@@ -20,7 +20,7 @@ pub struct Dual {
     held: Vec<Vec<Cost>>,
 }
 
-/// What one function costs at least, under shares.
+/// Lower bound of one function's cost, under shares.
 struct Marginals {
     least: Cost,
     /// By leg and value; only values of the part are meant.

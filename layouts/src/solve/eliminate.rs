@@ -24,7 +24,7 @@ pub struct Order {
     pub work: u64,
 }
 
-/// What the next variable is chosen by.
+/// The criterion by which the next variable is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Greedy {
     Fill,
@@ -182,7 +182,7 @@ fn strides(part: &Part, table: &Table, scope: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// What a message was made of: the content of its tables and how they lie to each other.
+/// The sources of a message: the content of its tables and how they lie to each other.
 type Recipe = (usize, Vec<usize>, Vec<(usize, Vec<usize>, usize)>);
 
 /// A message: least costs, the values that give them, and a number that stands for the costs.

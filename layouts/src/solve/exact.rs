@@ -3,7 +3,7 @@
 //! 1. A good choice is found by descent; its cost is the target. Values that another one replaces are dropped.
 //! 2. A part of all choices is bounded from below by reparametrisation ([`crate::solve::dual`]), and whatever cannot be part of
 //!    a choice cheaper than the target is dropped. Often nothing is left, and that is the proof.
-//! 3. Otherwise what is left is eliminated ([`crate::solve::eliminate`]) if its tables fit.
+//! 3. Otherwise the remaining values are eliminated ([`crate::solve::eliminate`]) if its tables fit.
 //! 4. Otherwise it is split: one part for each value of a group of alternatives or of a container in the widest table.
 //!
 //! The part with the least bound comes first, so the least bound of the open parts is a bound of everything: stopped at
@@ -40,7 +40,7 @@ impl Default for Limits {
 pub enum Step {
     /// Its bound says so.
     Bounded,
-    /// What its bounds leave was eliminated, in this order of variables.
+    /// The values that its bounds left were eliminated, in this order of variables.
     Eliminated(Vec<usize>),
     /// Each value of a variable is a part of its own: value and node.
     Split(usize, Vec<(u16, usize)>),
@@ -91,10 +91,10 @@ pub struct Progress {
     pub work: u64,
 }
 
-/// Told now and then; false stops the search.
+/// Called now and then; false stops the search.
 pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> bool;
 
-/// What is known before the search begins.
+/// Where the search begins.
 #[derive(Clone, Default)]
 pub struct Start {
     /// Assignments to begin with: held layouts, then variants.

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Knobs of each kernel that a round measures.
 const ROUND: usize = 6;
 
-/// What rounds have come to.
+/// The result of the rounds so far.
 #[derive(Default)]
 struct Round {
     /// Configurations measured.

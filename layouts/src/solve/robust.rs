@@ -1,4 +1,4 @@
-//! How much the choice leans on noise: would it be the same, had the clock been read again?
+//! How much the choice depends on noise in the measured times.
 //!
 //! Every time is drawn again from its own samples, with replacement (the bootstrap), everything is chosen anew, and the
 //! choice that stands is priced with the new times. Few samples of a configuration understate its spread.
@@ -57,7 +57,7 @@ pub fn robustness(
     Ok(found)
 }
 
-/// What the choice costs with other times.
+/// The cost of the choice with other times.
 fn price(program: &SelectionProblem, store: &Store, model: &Model, other: &Model, chosen: &Optimum) -> Option<Cost> {
     let (active, priced) = (model.variant(&chosen.variants), other.variant(&chosen.variants));
     let mut total = 0;

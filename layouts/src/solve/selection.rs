@@ -65,13 +65,13 @@ pub struct PlannedRelayout {
     pub measured: bool,
 }
 
-/// What a kernel costs within the choice.
+/// The cost of a kernel within the choice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelCost {
     pub kernel: String,
     pub ms: f64,
     pub relayout_ms: f64,
-    /// Its fastest measured configuration, whatever the layouts.
+    /// Its fastest measured configuration in any layouts.
     pub least_ms: f64,
 }
 
@@ -181,7 +181,7 @@ pub fn optimum(model: &Model, limits: Limits, watch: exact::Watch) -> Optimum {
     optimum
 }
 
-/// Spells an optimum out.
+/// The selection of an optimum.
 pub fn exactly(model: &Model, costs: &RelayoutCosts, optimum: &Optimum) -> Selection {
     let chosen = model.variant(&optimum.variants);
     let solution = Solution { bound: optimum.bound, ..Solution::of(&chosen, optimum.held.clone()) };
@@ -240,7 +240,7 @@ pub fn top(model: &Model, first: Optimum, count: usize, limits: Limits) -> Vec<O
     chosen
 }
 
-/// The fastest measured configuration of every kernel, whatever its layouts: (kernel, configuration, ms).
+/// The fastest measured configuration of every kernel in any layouts: (kernel, configuration, ms).
 pub fn minima(program: &SelectionProblem, store: &Store) -> Result<Vec<(String, KernelConfig, f64)>, SelectError> {
     let model = Model::new(program, store, &RelayoutCosts::new(program, store))?;
     let first = |f: &Factor| f.choices.first().map(|c| (f.name.clone(), c.config.clone(), milliseconds(c.ps)));

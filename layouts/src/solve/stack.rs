@@ -1,4 +1,4 @@
-//! Layers that are alike, one after the other: one layer is searched, whatever their number.
+//! A stack of equal layers: one layer is searched, for any number of layers.
 //!
 //! Between two layers lie a few containers (the activation, and on the way back its gradient); a *state* is a way to
 //! hold them. Given the states on both sides, layers do not know of each other: a stack is a shortest path through
@@ -34,7 +34,7 @@ pub struct Step {
     pub leaves: usize,
     /// Length + potential at the next layer − potential at the layer before is at least this; `proof` shows it.
     pub least: Cost,
-    /// What the proof drops parts against.
+    /// The cost from which on the proof drops parts.
     pub target: Cost,
     pub proof: Proof,
 }
@@ -291,7 +291,7 @@ fn shortest(layer: &Layer, steps: &Steps, count: usize) -> Path {
     Path { states: path, total, potentials }
 }
 
-/// What a search that may not find anything may spend, as a share of the whole.
+/// Share of the whole work for a first, short search that may fail.
 const QUICK: u64 = 16;
 
 /// What is asked of a layer between two tables of potentials: whether a step is shorter than those of the path.

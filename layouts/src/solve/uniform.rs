@@ -8,7 +8,7 @@ use crate::model::selection_model::{Factor, Model};
 use crate::solve::solution::Solution;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// All orders are tried up to so many dims (40,320 orders); beyond, single moves improve the recipe's order.
+/// Largest number of dims for which all orders (40,320) are tried; beyond, single moves improve the recipe's order.
 const ALL_ORDERS: usize = 8;
 
 /// The fastest choice of every kernel in each of the layouts that it was measured in.
@@ -62,7 +62,7 @@ struct Orders<'a> {
 }
 
 impl Orders<'_> {
-    /// How containers are held if dims are ordered so; a layout that nobody measured is left natural.
+    /// The layouts of containers under an order of dims; a layout that was not measured is left natural.
     fn held(&self, order: &[&str]) -> Vec<u16> {
         let mut held = self.model.natural();
         for ((class, by_dims), held) in self.model.classes.iter().zip(&self.by_dims).zip(&mut held) {

@@ -9,9 +9,9 @@
 //!                                      →        dx.stack[i,j] = w.stack[p',i]·dq.stack[p',j]
 //! ```
 //!
-//! *Legal when* the contractions agree in all indices but one, along which the operands that differ are stacked; each
-//! stacked container is written by one of them only, or given from outside, is no slice of something else yet, and no part of a stack is
-//! made of another.
+//! *Legal when* the contractions agree in all indices but one, along which the operands that differ are stacked; each stacked container is
+//! given from outside or written by one operation, and is no slice of another container; and no part of a stack is computed from another
+//! part of it.
 //! *Moves less because* the shared operand is read once (and the sum is never written in parts).
 //! *Not handled*: operands with subscripts other than plain indices.
 //! Which stacking wins is decided by measurement: callers build one program for each choice.
@@ -55,10 +55,10 @@ fn contractions(program: &Sdfg, state: StateId) -> Vec<(NodeId, Operation)> {
         .collect()
 }
 
-/// Of a program, what tells its contractions apart.
+/// The parameters by which a program's contractions are told apart.
 struct Weights<'a> {
     program: &'a Sdfg,
-    /// What a cast of a parameter writes and where in it, and the parameter.
+    /// For each cast of a parameter: the container that it writes, at which offsets, and the parameter.
     casts: Vec<(String, Vec<Expr>, String)>,
 }
 
@@ -109,7 +109,7 @@ pub fn groups(program: &Sdfg) -> Vec<Group> {
     candidates(program).into_iter().filter(|group| plan(program, &group.site).is_ok()).collect()
 }
 
-/// Groups that may be stacked, as far as that is seen without trying.
+/// Groups that pass the tests that need no trial; whether they can be stacked is found by trying.
 fn candidates(program: &Sdfg) -> Vec<Group> {
     let mut found: Vec<Group> = Vec::new();
     let weights = Weights::of(program);
@@ -171,7 +171,7 @@ fn is_sum(operation: &Operation) -> bool {
 /// The operations that stacked ones stand for, by the name of the stack.
 pub type Members = BTreeMap<String, Vec<String>>;
 
-/// What a stack of so many operations is called.
+/// The name of a stack of `count` operations.
 fn stack_name(first: &str, count: usize) -> String {
     format!("{first}.stack{count}")
 }
@@ -251,7 +251,7 @@ fn plan(program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
         return Err(refuse("no single index exists along which the operands can be stacked while all others have equal sizes"));
     };
     let patch = plan_stack(program, site, &aligned, &index, form).map_err(|why| refuse(&why))?;
-    // A gate's gradient is made of that of what it gates: of one stack, a kernel would need what it writes.
+    // The gradient of a gate depends on that of the gated tensor. If both were parts of one stack, its kernel would read what it writes.
     let mut stacked = program.clone();
     let applied = patch.clone().apply(&mut stacked).is_ok();
     if !applied || stacked.states().any(|(_, state)| state.topological(None).is_none()) {
@@ -465,7 +465,7 @@ fn stack_containers(
     Ok(parent)
 }
 
-/// The sum that reads these results, with only the first of them left. Refused if anyone else reads one of them.
+/// The sum that reads these results, with only the first operand left. Refused if another operation reads one of them.
 fn replace_sum(program: &Sdfg, state: StateId, results: &[String]) -> Result<(NodeId, Operation), String> {
     let mut readers = Vec::new();
     for (id, node, unit) in program.units() {

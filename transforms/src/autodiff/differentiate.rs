@@ -27,7 +27,7 @@ use sdfg::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What to differentiate, and by what.
+/// Which containers are differentiated, and by which.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
     /// The containers whose gradients come in from outside, as the inputs `d_<name>`.
@@ -277,7 +277,7 @@ impl Tape {
         for operation in operations {
             let (Some(from), Some(to)) = (operation.cast_of(&self.program), operation.output("out")) else { continue };
             let roundoff = |data: &str| self.program.containers.get(data).map_or(0.0, |c| c.dtype.roundoff());
-            // A cast that somebody else computes the gradient by is left alone: that gradient is asked for in its own type.
+            // The gradient of a seed or of a wanted container is asked for in its own type: such a cast stays a step.
             if roundoff(&from.data) < roundoff(&to.data) && !self.seeds.contains(&to.data) && !self.wanted.contains(&to.data) {
                 self.casts.insert(to.data.clone(), from.data.clone());
             }
@@ -301,7 +301,7 @@ impl Tape {
                 *readers.entry(self.source(&input.data).to_string()).or_default() += 1;
             }
         }
-        // What comes in from outside is one of the contributions, too.
+        // The gradient that is given for a seed is one of the contributions.
         for seed in &self.seeds {
             *readers.entry(seed.clone()).or_default() += 1;
         }
@@ -353,7 +353,7 @@ impl Tape {
         Ok(())
     }
 
-    /// The container that holds the whole gradient of `data`; `None` if it is zero and nobody wants it.
+    /// The container that holds the whole gradient of `data`; `None` if it is zero and not wanted.
     fn gradient_of(&mut self, data: &str) -> Result<Option<String>, DifferentiateError> {
         let contributions = self.contributions.remove(data).unwrap_or_default();
         let is_wanted = self.wanted.iter().any(|w| w == data);
@@ -365,7 +365,7 @@ impl Tape {
             [_] => "copy",
             _ => "residual",
         };
-        // A seed that other seeds are made of: its own name is that of what comes in.
+        // A seed from which other seeds follow: its own name is that of the given gradient.
         let target = if self.seeds.iter().any(|seed| seed == data) { self.program.fresh_name(&format!("{own}.all")) } else { own };
         self.declare(&target, data)?;
         let container = known(&self.program, data)?;

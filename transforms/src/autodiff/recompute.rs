@@ -1,4 +1,4 @@
-//! Saved or recomputed: what the backward state reads from memory and what it computes again.
+//! Saved or recomputed: which forward tensors the backward state reads from memory, and which it recomputes.
 //!
 //! ```text
 //! forward:   dot = Σ w·x;  s = dot + c;  a = relu(s)
@@ -13,10 +13,11 @@
 //!    results of contractions, operands of contractions, and what this rule has saved already.
 //! 3. Bytes fall: `Σᵢ (bytes of sources that Cᵢ does not read − bytes(T)) − w < 0`, where `w` is bytes(T) if nothing
 //!    else puts T into memory (so that it is never written), else 0.
-//! 4. Arithmetic stays small beside them: at most four for each byte that falls away. Long chains of element-wise steps
-//!    are saved every few steps; else each reader would compute the chain from its beginning, and n steps would take n² operations.
+//! 4. Arithmetic stays small: at most `FLOP_PER_BYTE` operations for each byte that is not moved. So of a long chain of element-wise
+//!    steps a tensor is saved every few steps. Otherwise each reader would compute the chain from its beginning, and n steps would take
+//!    n² operations.
 //!
-//! Before it, [`crate::ReluSignFromOutput`] makes readers that ask only for a sign read a result that tells it.
+//! [`crate::ReluSignFromOutput`] runs before this pass: it lets operations that need only the sign of a tensor read another one.
 //!
 //! Each reader gets clones of its own, `<T>.again`, so that fusion can merge them into it. The count assumes that it does:
 //! a clone is element-wise and has one reader on its own iteration space. Dropout masks are always recomputed.
@@ -70,7 +71,7 @@ pub enum RecomputeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Products {
     InMemory,
-    /// In the kernel that makes them, with what is added to them: in memory is what follows.
+    /// Inside the kernel of the contraction, fused with a bias and an activation: only the fused result is in memory.
     OnChip,
 }
 
@@ -151,7 +152,7 @@ struct Choice<'a> {
     program: &'a Sdfg,
     producers: BTreeMap<&'a str, &'a Operation>,
     backward: &'a [Operation],
-    /// Containers that are in memory in the backward state whatever is decided, and those saved so far.
+    /// Containers that are in memory in the backward state in any case, and those saved so far.
     in_memory: BTreeSet<String>,
     /// The recomputed containers.
     chains: BTreeMap<String, Chain>,

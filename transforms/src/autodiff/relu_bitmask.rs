@@ -1,4 +1,4 @@
-//! A bit mask for ReLU: where backward asks only whether the argument of a rectifier is positive, forward keeps the answer.
+//! A bit mask for ReLU: where backward needs only the sign of a rectifier's argument, forward saves one bit for each element.
 //!
 //! ```text
 //! forward:   r = max(s, 0)                      r = max(s, 0);  r.positive = s > 0
@@ -7,16 +7,16 @@
 //!
 //! *Legal when* a backward element-wise operation reads `s` or `r` in conditions `> 0` alone, element by element.
 //! *Moves less because* a bit is read in the place of a value.
-//! *Not handled*: rectifiers with a dropout behind: what is positive after it answers for both. Generated kernels read and write
-//! whole bytes, so this is for libraries whose products write and read such bits: a rectifier and its gradient both have to end
-//! up beside a product.
+//! *Not handled*: rectifiers followed by dropout: the dropped-out result tells sign and mask at once. Generated kernels read and write
+//! whole bytes, so the pass is for libraries whose GEMMs write and read such bits. Both the rectifier and its gradient have to be fused
+//! with a GEMM.
 
 use crate::autodiff::relu_sign_from_output::{asks_sign, positive, rectifies, same_elements, step};
 use crate::pass::{Context, Pass, Rewritten, Stopped, refused_at};
 use sdfg::{Container, Direction, Dtype, Op, Operand, Operation, Role, Scalar, Sdfg, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the names of containers of bits end with.
+/// Suffix of the names of containers of bits.
 pub const SUFFIX: &str = ".positive";
 
 /// Lets backward read bits for signs, the result's name and [`SUFFIX`] being theirs.
@@ -36,7 +36,7 @@ impl Pass for ReluBitmask {
             program.units().into_iter().filter_map(|(_, _, unit)| if let Unit::Operation(o) = unit { Some(o) } else { None }).collect();
         let rectifiers: Vec<Rectifier> = operations.iter().filter_map(Rectifier::of).collect();
         let found: Vec<&Rectifier> = rectifiers.iter().filter(|r| !self.except.contains(&r.to.data)).collect();
-        // What a backward operation reads, and the rectifier that answers.
+        // The rectifier whose bit a backward operation can read in place of an operand.
         let asked = |reader: &Operation, operand: &Operand| -> Option<&Rectifier> {
             let about = |r: &&&Rectifier| [&r.from, &r.to].iter().any(|o| o.data == operand.data && same_elements(&o.subscripts, operand));
             let backward = reader.pass == Direction::Backward && asks_sign(reader, &operand.connector);

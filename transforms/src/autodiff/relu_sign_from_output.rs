@@ -1,5 +1,5 @@
-//! The sign of a ReLU's argument, read from its result: where backward asks only whether the argument of a rectifier is positive, it asks a result that
-//! is in memory anyway.
+//! The sign of a ReLU's argument, read from its result: where backward needs only the sign of a rectifier's argument, it reads a result
+//! that is in memory anyway.
 //!
 //! ```text
 //! forward:   r = max(s, 0);  y = r · keep                (y is read by a contraction in backward)
@@ -7,16 +7,21 @@
 //! becomes:   d_r = d_y · kept;  d_s = y > 0 ? d_r : 0    (reads y)
 //! ```
 //!
-//! *Rule.* A backward element-wise operation reads `s` in conditions `s > 0` alone. A *witness* follows from `s` by one
-//! rectifier, then by dropout masks and casts, element by element, so it is positive exactly where `s` is and every mask
-//! keeps. If there are masks, the operation selects between 0 and a product that is 0 wherever one of them drops. The
-//! nearest witness that backward must read from memory anyway, or that is handed back, stands in for `s`. What is selected
-//! where it is positive is looked at where every mask keeps alone: where nobody else reads it, its mask is the factor of
-//! what is kept, and nothing is drawn again.
+//! *Legal when*
+//! 1. a backward element-wise operation reads `s` only in conditions `s > 0`;
+//! 2. a *witness* `y` exists: `y = max(s, 0) · keep₁ · keep₂ …`, element by element, with any number of dropout masks and casts in
+//!    between. Then `y > 0` exactly where `s > 0` and every mask keeps;
+//! 3. if there are masks, the operation is `select(s > 0, v, 0)`, and `v` is 0 wherever a mask drops (it has each mask as a factor). Then
+//!    the wrong answer of `y > 0` at dropped elements makes no difference;
+//! 4. backward reads the witness from memory anyway (a contraction needs it), or the program returns it;
+//! 5. the witness is stored in a type with the exponents of the arithmetic. Dropout scales by at least 1, so nothing positive is rounded
+//!    to zero; in f16 it could be.
 //!
-//! Dropout scales by at least 1, so nothing positive is rounded to zero, unless storage has a smaller exponent than
-//! arithmetic: f16 tells no sign.
-//! *Moves less because* `s`, or what it would be computed from again, is neither stored nor read.
+//! Of several witnesses the nearest to `s` is read. The value `v` is then selected only where every mask keeps. So its masks need not be
+//! drawn again: where no other operation reads `v`, the factor `keep` becomes the constant `kept` that it has at kept elements.
+//!
+//! *Moves less because* neither `s` nor the tensors that it would be recomputed from are stored and read.
+//! *Not handled*: other comparisons than `> 0`; readers that also use the value of `s`.
 
 use crate::autodiff::recompute::forward_and_backward;
 use crate::pass::{Context, Facts, Pass, Rewritten, Stopped, refused_at};
@@ -53,11 +58,11 @@ impl Pass for ReluSignFromOutput {
     }
 }
 
-/// A container that tells a sign.
+/// A container that is positive where another one is.
 #[derive(Clone)]
 struct Witness {
     data: String,
-    /// The masks between: it is positive only where all of them keep.
+    /// The dropout masks on the way to it: it is positive only where every mask keeps.
     masks: Vec<Scalar>,
 }
 
@@ -90,7 +95,7 @@ fn told_by_results(program: &Sdfg, forward: &[Operation], backward: &[Operation]
     (rewritten, told)
 }
 
-/// Takes a mask for what it is where it keeps: in what an operation selects, and in what is made for that operation alone.
+/// Replaces a mask by its value at kept elements: in the formula of `reader`, and in operations whose results only `reader` uses.
 fn keep_all(program: &Sdfg, backward: &mut [Operation], reader: usize, asked: &Operand, mask: &Scalar) {
     let Scalar::Keep { stream, rate, .. } = mask else { return };
     let kept = Scalar::Kept { stream: stream.clone(), rate: *rate };
@@ -114,7 +119,7 @@ fn keep_all(program: &Sdfg, backward: &mut [Operation], reader: usize, asked: &O
     makers.into_iter().chain([reader]).for_each(|n| without(&mut backward[n]));
 }
 
-/// What forward makes and is in memory in backward whatever is decided.
+/// Results of forward that are in memory in backward whether or not they are recomputed.
 fn stored(program: &Sdfg, forward: &[Operation], backward: &[Operation]) -> BTreeSet<String> {
     let contracted: BTreeSet<&str> =
         backward.iter().filter(|o| o.class() == Class::Contraction).flat_map(|o| &o.inputs).map(|i| i.data.as_str()).collect();
@@ -150,7 +155,7 @@ pub(crate) fn step<'a>(operation: &'a Operation, from: &str) -> Option<(&'a Scal
     }
 }
 
-/// What tells whether an operand is positive, nearest first.
+/// The witnesses of an operand's sign, nearest first.
 fn witnesses(program: &Sdfg, forward: &[Operation], asked: &Operand) -> Vec<Witness> {
     let tells = |data: &str| program.containers.get(data).is_some_and(|c| matches!(c.dtype, Dtype::F64 | Dtype::F32 | Dtype::Bf16));
     let mut found: Vec<Witness> = Vec::new();
@@ -191,8 +196,8 @@ fn factors(code: &Scalar) -> Vec<&Scalar> {
     }
 }
 
-/// Whether an operation gives 0 wherever a mask drops, whatever the answer is: it selects between 0 and a product that has
-/// the mask as a factor, or has a factor that was made with it.
+/// Whether an operation gives 0 wherever a mask drops, for either answer of its condition: it selects between 0 and a product that has
+/// the mask as a factor, or a factor that an operation computed with the mask.
 fn dropped_anyway(reader: &Operation, asked: &Operand, mask: &Scalar, backward: &[Operation]) -> bool {
     let Op::Elementwise { code: Scalar::Select(condition, value, otherwise), .. } = &reader.op else { return false };
     if **condition != positive(&Scalar::input(&asked.connector)) || **otherwise != Scalar::Const(0.0) {

@@ -1,5 +1,4 @@
-//! Recomputed from row statistics: backward makes a large intermediate again from what it was contracted from, instead of
-//! reading it.
+//! Recomputed from row statistics: backward recomputes a large intermediate from the operands of its contraction, instead of reading it.
 //!
 //! ```text
 //! forward:   s = Σ q·k;  a = softmax s                   s.max, s.sum are rows
@@ -7,22 +6,20 @@
 //! becomes:   s.again = Σ q·k;  a.again = exp(s.again − max) / sum;  d_s = a.again · (…)
 //! ```
 //!
-//! A softmax becomes the operations that it means: maximum, exponential, sum, quotient. So its maximum and its sum, one
-//! number for each row, are what forward hands to backward.
+//! A softmax is split into maximum, exponential, sum and quotient. Forward saves the maximum and the sum, one number for each row.
 //!
 //! *Rule.* A *stream* starts at a forward contraction whose result is larger than each of its operands, and that costs at
 //! most `INTENSITY` flop for each byte that is neither written nor read if it is computed twice. It goes on through
 //! element-wise operations over as many elements. If a reduction of a stream (a row's maximum or sum) is used further down
 //! the same stream, then everything of the stream that backward reads is computed again there: by one clone of each
-//! operation, `<name>.again`, that all readers share. Not where backward compares the stream with one of its own rows, as the
-//! derivative of a maximum does, unless that cannot matter (`softmax_shift_invariance.rs`).
+//! operation, `<name>.again`, that all readers share. The rule does not apply where backward compares the stream with one of its own
+//! rows, as the derivative of a maximum does, unless the comparison has no effect (`softmax_shift_invariance.rs`).
 //!
-//! Or the contraction's result stays in memory, and what follows it is computed again from there ([`Start::Memory`]), but for what other
-//! contractions read, which is in memory anyway: `s` is read in the place of `a`, and `a` need not be written. Or `s` is made again and
-//! only what contractions read is left in memory ([`Start::Products`]).
+//! [`Start`] says where recomputation begins: at the operands of the contraction (`s` is recomputed), at its result (`s` is read in place
+//! of `a`, and `a` need not be written), or at the operands while tensors that other contractions read stay in memory.
 //!
-//! It pays only where the clones and their readers become one kernel: [`crate::Composition`]. Callers build programs with and
-//! without this policy and compare. Afterwards [`crate::autodiff::recompute`] decides on everything else.
+//! The pass pays only where the clones and their readers become one kernel ([`crate::Composition`]). Callers build programs with and
+//! without it and compare. Afterwards [`crate::Recompute`] decides on all other tensors.
 //! *Source*: the online normalizer's statistics, as in memory-efficient attention: rows are recomputed from their maximum
 //! and sum.
 
@@ -39,7 +36,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// cores that share a memory channel several times as many.
 const INTENSITY: u64 = 64;
 
-/// What a stream is computed again from.
+/// The tensors from which a stream is recomputed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// The operands of the contraction that it starts at.
@@ -70,7 +67,7 @@ impl crate::pass::Pass for RowStatistics {
         let streams = streams(&split, &forward, &readers)?;
         let reads = |o: &Operation, data: &str| o.inputs.iter().any(|i| i.data == data);
         let read = |data: &str| readers.iter().any(|r| reads(r, data));
-        // Results and operands of contractions are in memory, whatever becomes of the rest.
+        // Operands of contractions are in memory in any case.
         let multiplied = |data: &str| forward.iter().chain(&readers).any(|r| r.class() == Class::Contraction && reads(r, data));
         let in_memory = |o: &Operation, data: &str| match self.start {
             Start::Contraction => false,
@@ -87,7 +84,7 @@ impl crate::pass::Pass for RowStatistics {
             let found = all.iter().filter(rows).map(|o| (o, why.to_string()));
             return Err(refused_at(self.name(), program, found, "no rows are normalized that follow from a contraction"));
         }
-        // What it takes to make the wanted ones again.
+        // All containers that have to be recomputed for the wanted ones.
         let mut needed: BTreeSet<&str> = wanted.iter().filter_map(|o| out(o)).collect();
         let made: Vec<&Operation> = forward.iter().filter(|o| out(o).is_some_and(|d| streams.contains(d) && !in_memory(o, d))).collect();
         let streamed = |data: &str| made.iter().any(|o| out(o) == Some(data));
@@ -157,7 +154,7 @@ fn stream(
     let elements = |data: &str| program.elements(data).map_err(|source| RecomputeError::Size { container: data.to_string(), source });
     let count = elements(start)?;
     let mut stream = BTreeSet::from([start.to_string()]);
-    // What follows from a reduction of the stream without belonging to it.
+    // Tensors computed from a reduction of the stream that are not part of the stream.
     let mut rows: BTreeSet<&str> = BTreeSet::new();
     let mut normalized = false;
     for operation in forward {
@@ -284,7 +281,7 @@ fn with_clones(program: &Sdfg, backward: StateId, chain: &[&Operation]) -> Resul
     Ok((result, again.into_values().collect()))
 }
 
-/// The clones of a chain of forward operations, as far as they are made.
+/// The clones of a chain of forward operations that exist so far.
 struct Clones<'a> {
     chain: &'a [&'a Operation],
     /// Forward container → its clone.

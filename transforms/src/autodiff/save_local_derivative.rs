@@ -1,23 +1,28 @@
-//! Local derivatives saved: where backward multiplies a gradient with what follows from one forward tensor alone, forward computes that factor and
-//! saves it in the tensor's place.
+//! Local derivatives saved: where backward multiplies a gradient by a factor that depends on one forward tensor, forward computes that
+//! factor (the *slope*) and saves it in place of the tensor.
 //!
 //! ```text
 //! forward:   s = Σ w·x + c;  a = gelu(s) · keep             s = …;  a = gelu(s) · keep;  s.slope = keep · gelu′(s)
 //! backward:  d_g = d_a · keep;  d_s = d_g · gelu′(s)   →    d_s = d_a · s.slope
 //! ```
 //!
-//! *Rule.* A backward element-wise operation reads at equal subscripts a gradient, in which its code is linear, and one forward
-//! transient `s`, which no other backward operation reads and which follows by element-wise operations from one contraction whose
-//! result nothing else wants: were the slope not saved, `s` or that result would be. So nothing but element-wise operations reads them,
-//! and of what these make, only contractions read anything in backward. A gradient that only this operation reads, made element by
-//! element out of another one and constants or masks, is made here as well, its factor being part of the slope.
+//! *Legal when* a backward element-wise operation reads two tensors at equal subscripts, a gradient `g` and a forward transient `s`, and
+//! its formula is linear in `g`.
+//! *Worthwhile when* the slope replaces a tensor in memory:
+//! 1. no other backward operation reads `s`;
+//! 2. `s` follows by element-wise operations from the result of one contraction, and only element-wise operations read that result and
+//!    `s`. Without the slope, one of the two would be saved;
+//! 3. of the tensors that forward computes from `s` element by element, backward reads only operands of contractions.
+//!
+//! If only this operation reads `g`, and `g` is another gradient times constants or masks, then these factors become part of the slope,
+//! and `g` is not computed.
 //! *Moves no more because* the slope is as large as `s`. *Computes less because* forward has the activation's parts at hand, and masks
 //! are not drawn again.
 //! *Not handled*: rectifiers, which ask for signs (see `relu_sign_from_output`); several forward tensors; f16, in which slopes of large
 //! arguments would be subnormal.
 //!
-//! Meant for programs whose contractions are composed with what follows them: elsewhere their results are in memory anyway, and the
-//! slope would be one tensor more.
+//! The pass is meant for programs whose contractions are fused with the operations that follow. Elsewhere the results of contractions are
+//! in memory anyway, and the slope would be one more tensor.
 
 use crate::autodiff::recompute::{Policy, RecomputeError, Saved};
 use crate::autodiff::relu_sign_from_output::{asks_sign, same_elements};
@@ -26,7 +31,7 @@ use sdfg::library::{Class, calculus::fold_inline};
 use sdfg::{Binary, Container, Direction, Dtype, Op, Operand, Operation, Role, Scalar, Sdfg, Unary, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the names of slopes end with.
+/// Suffix of the names of slopes.
 const SUFFIX: &str = ".slope";
 
 /// Lets backward read saved local derivatives (slopes) where the rule holds. A program without a state `backward` is refused.
@@ -118,7 +123,7 @@ struct Slope<'a> {
     maker: &'a Operation,
     /// The result of the contraction that `of` follows from.
     product: &'a str,
-    /// What the slope follows from, and the gradient that it multiplies, as `reader` reads them.
+    /// The forward tensor of the slope, and the gradient that the slope multiplies, as `reader` reads them.
     of: Operand,
     gradient: Operand,
     /// The slope from `of`.
@@ -169,7 +174,7 @@ impl<'a> Search<'a> {
         Search { program, makers, readers }
     }
 
-    /// What a backward operation multiplies a gradient with, if that is a slope to save.
+    /// The slope that a backward operation multiplies a gradient by, if it is to be saved.
     fn slope(&self, reader: &'a Operation) -> Option<Slope<'a>> {
         let (Op::Elementwise { code, .. }, [output], Direction::Backward) = (&reader.op, &reader.outputs[..], reader.pass) else {
             return None;
@@ -193,7 +198,7 @@ impl<'a> Search<'a> {
             swallowed.push(maker.name.clone());
             gradients.push(std::mem::replace(&mut gradient.data, from.data.clone()));
         }
-        // A copy of what is read would be no gain.
+        // A slope that equals the tensor saves nothing.
         let copy = code == Scalar::input(&of.connector);
         (!copy).then(|| Slope { reader, maker, product, of: of.clone(), gradient, code, swallowed, gradients })
     }
@@ -230,7 +235,7 @@ impl<'a> Search<'a> {
                 _ if other.class() == Class::Contraction => !first,
                 (_, Direction::Backward) => other.name == reader.name,
                 (Op::Elementwise { .. }, _) => other.outputs.iter().all(|o| self.only_for(reader, &o.data, seen)),
-                // What a normalization makes is saved for its own sake.
+                // The result of a normalization is saved for its own sake.
                 _ => !first,
             })
     }

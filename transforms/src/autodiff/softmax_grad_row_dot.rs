@@ -7,8 +7,8 @@
 //! ```
 //!
 //! *Legal since* `Σk s·d = Σk a·g = Σp u[j,p] · Σk a[j,k]·v[k,p]`.
-//! *Moves more, by two results,* where rows are in memory anyway. *Computes less* where they are not: rows need not be made once for their
-//! sum and once more for what follows from it.
+//! *Moves more, by two results,* where rows are in memory anyway. *Computes less* where they are recomputed: then each row is computed
+//! once, not once for its sum and once more for the elements that need the sum.
 //! *Not handled*: subscripts other than plain indices; more than one factor between a softmax and a contraction.
 //! *Source*: FlashAttention (Dao et al., 2022), appendix B.2, where it is the `D` of the backward pass.
 
@@ -74,7 +74,7 @@ fn renaming(own: &Operand, there: &[String]) -> Option<BTreeMap<String, String>>
     (own.len() == there.len()).then(|| own.iter().map(|n| n.to_string()).zip(there.iter().cloned()).collect())
 }
 
-/// What an element-wise operation of one operand multiplies it with, in other names.
+/// The factor by which an element-wise operation multiplies its only operand, with indices renamed.
 fn factor(operation: &Operation, with: &BTreeMap<String, String>) -> Option<Scalar> {
     let (Op::Elementwise { code, .. }, [from]) = (&operation.op, &operation.inputs[..]) else { return None };
     let with = with.iter().map(|(from, to)| (from.clone(), Expr::sym(to.as_str()))).collect();
@@ -172,7 +172,7 @@ impl Dot {
         Container::new(name, &dims, dtype, Role::Transient)
     }
 
-    /// The sum, and what is left of the gradient.
+    /// The operation that computes the sum, and the rest of the gradient.
     fn operations(&self, softmax: &Operation, name: &str) -> Vec<Operation> {
         let row: Vec<&str> = self.row.iter().map(|(n, _)| n.as_str()).collect();
         let code = Scalar::input("a") * Scalar::input("b");

@@ -1,17 +1,17 @@
-//! Shift invariance of softmax: extrema that may be missed when rows are computed again.
+//! Shift invariance of softmax: where a missed maximum does no harm. An analysis that [`crate::RowStatistics`] uses.
 //!
-//! The derivative of a maximum looks for the values that equal it. A value that backward computes again is summed in another order,
-//! or was rounded when it was saved, and may equal no maximum: the gradient through it would be lost. That does no harm where the
-//! gradient is zero: a softmax does not change if the same is subtracted from all of a row.
+//! The derivative of a maximum compares each value with the maximum. A recomputed value is summed in another order, or its saved copy
+//! was rounded. So it may equal no maximum, and the gradient through the maximum would be lost. That does no harm where this gradient is
+//! zero. It is zero in a softmax, whose result does not change if one number is subtracted from a whole row.
 //!
 //! ```text
-//! m = max s;  e = exp(s − m);  z = Σ e;  a = e / z         whatever m is, a is the same
+//! m = max s;  e = exp(s − m);  z = Σ e;  a = e / z         ∂a/∂m = 0
 //! ```
 
 use sdfg::{Binary, Combine, Op, Operation, Role, Scalar, Sdfg, scalar::Unary};
 use std::collections::BTreeSet;
 
-/// Rows of a stream that backward compares its values with, and through which a gradient may flow.
+/// Reductions of a stream with which backward compares the stream's values, and through which a gradient may flow.
 pub(crate) fn compared<'a>(
     program: &Sdfg,
     forward: &'a [Operation],

@@ -4,6 +4,7 @@
 //! else counts: equal sizes alone make no correspondence, so that unrelated loops stay apart.
 
 use crate::fusion::iteration_space::{Statement, all_indices};
+use petgraph::unionfind::UnionFind;
 use sdfg::{Expr, Index, Memlet, Range};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,35 +13,39 @@ type Place = (usize, String);
 
 /// Classes of corresponding indices. No class holds two indices of one scope.
 struct Classes {
-    class_of: BTreeMap<Place, usize>,
-    members: BTreeMap<usize, BTreeSet<Place>>,
-    indices: BTreeMap<Place, Index>,
+    /// The number of each index in the union-find.
+    number: BTreeMap<Place, usize>,
+    indices: Vec<Index>,
+    /// By number of an index: the scopes with an index in its class, kept at the representative.
+    scopes: Vec<BTreeSet<usize>>,
+    union: UnionFind<usize>,
 }
 
 impl Classes {
     fn new(scopes: &[Vec<Statement>]) -> Self {
         let all = scopes.iter().enumerate().flat_map(|(n, s)| all_indices(s).into_iter().map(move |(name, index)| ((n, name), index)));
-        let indices: BTreeMap<Place, Index> = all.collect();
-        let class_of: BTreeMap<Place, usize> = indices.keys().cloned().zip(0..).collect();
-        let members = class_of.iter().map(|(place, class)| (*class, BTreeSet::from([place.clone()]))).collect();
-        Classes { class_of, members, indices }
+        let all: BTreeMap<Place, Index> = all.collect();
+        let (places, indices): (Vec<Place>, Vec<Index>) = all.into_iter().unzip();
+        let scopes = places.iter().map(|(scope, _)| BTreeSet::from([*scope])).collect();
+        let union = UnionFind::new(places.len());
+        Classes { number: places.into_iter().zip(0..).collect(), indices, scopes, union }
+    }
+
+    fn class(&self, place: &Place) -> Option<usize> {
+        self.number.get(place).map(|number| self.union.find(*number))
     }
 
     fn unite(&mut self, a: &Place, b: &Place) {
-        let (Some(&one), Some(&other)) = (self.class_of.get(a), self.class_of.get(b)) else { return };
-        let range = |place: &Place| self.indices.get(place).map(|i| (&i.start, &i.stop, &i.step));
-        if one == other || range(a) != range(b) {
+        let (Some(&a), Some(&b)) = (self.number.get(a), self.number.get(b)) else { return };
+        let (one, other) = (self.union.find(a), self.union.find(b));
+        let range = |n: usize| (&self.indices[n].start, &self.indices[n].stop, &self.indices[n].step);
+        if range(a) != range(b) || !self.scopes[one].is_disjoint(&self.scopes[other]) {
             return;
         }
-        let (ours, theirs) = (&self.members[&one], &self.members[&other]);
-        if ours.iter().any(|(scope, _)| theirs.iter().any(|(s, _)| s == scope)) {
-            return;
-        }
-        let moved = self.members.remove(&other).unwrap_or_default();
-        for place in &moved {
-            self.class_of.insert(place.clone(), one);
-        }
-        self.members.entry(one).or_default().extend(moved);
+        self.union.union(one, other);
+        let (kept, gone) = if self.union.find(one) == one { (one, other) } else { (other, one) };
+        let moved = std::mem::take(&mut self.scopes[gone]);
+        self.scopes[kept].extend(moved);
     }
 }
 
@@ -71,8 +76,8 @@ pub(crate) fn align(scopes: &mut [Vec<Statement>]) {
     for (n, statements) in scopes.iter_mut().enumerate() {
         let mut renamed = BTreeMap::new();
         for index in all_indices(statements).into_keys() {
-            let Some(class) = classes.class_of.get(&(n, index.clone())) else { continue };
-            let name = names.entry(*class).or_insert_with(|| {
+            let Some(class) = classes.class(&(n, index.clone())) else { continue };
+            let name = names.entry(class).or_insert_with(|| {
                 let fresh = || (2..).map(|k| format!("{index}_{k}")).find(|name| !taken.contains(name)).unwrap_or_default();
                 if taken.contains(&index) { fresh() } else { index.clone() }
             });

@@ -15,10 +15,10 @@
 //! or producer that also reduces, (3) siblings that read the same data, (4) independent operators over equal spaces.
 
 use crate::fusion::iteration_space::{Statement, all_indices, correspondence, rebuild, shared_indices, statements};
-use crate::known::{UnitOfState, UnitsOfState};
 use crate::pass::{Context, Pass, Rewritten, Stopped};
 use crate::patch::{Edit, Patch};
 use crate::refusal::{Reason, Refusal, Site};
+use crate::search_cache::{UnitOfState, UnitsOfState};
 use crate::unit_graph::{Kind, needed_outside};
 use sdfg::{NodeId, Scope, Sdfg, StateId, Storage, Unit};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ const LOCAL_LIMIT: u64 = 128 << 10;
 /// Fuses pairs of scopes. Kernels that composition has made stay as they are.
 #[derive(Clone, Copy, Debug)]
 pub struct Fusion {
-    /// Independent kernels over equal spaces are fused if one of them touches at most so many bytes: that saves a launch but no bytes,
+    /// Bytes. Independent kernels over equal spaces are fused if one of them touches at most this many. That saves a launch but no bytes,
     /// and one loop nest ties the layouts of both, which costs more than a launch where both are long.
     pub independent: u64,
     /// The same limit in programs with kernels that composition has made.
@@ -65,7 +65,7 @@ impl Pairs<'_> {
     fn pairs(&self, state: &UnitsOfState, relation: Relation) -> Vec<(usize, usize)> {
         let units = &state.units;
         let free: Vec<bool> = units.iter().map(|unit| !self.apart.contains(unit.name.as_str())).collect();
-        // Contractions are never fused here: naming each pair of them would bury the refusals that tell something.
+        // Contractions are never fused here: a refusal for each pair with one would bury the informative refusals.
         let scopes: Vec<bool> = units.iter().zip(&free).map(|(unit, free)| *free && unit.kind == Kind::Scope).collect();
         let short: Vec<bool> = units.iter().map(|unit| unit.bytes <= self.independent).collect();
         let mut pairs = Vec::new();
@@ -86,8 +86,8 @@ impl Pairs<'_> {
         pairs
     }
 
-    /// Pairs of all states, best first, each as (position of its state, second, first). What comes later is looked for later: mostly
-    /// one of the first can be fused.
+    /// Pairs of all states, best first, each as (position of its state, second, first). The iterator is lazy, since one of the first pairs
+    /// can mostly be fused.
     fn ranked<'a>(&'a self, states: &'a [Rc<UnitsOfState>]) -> impl Iterator<Item = (usize, usize, usize)> + 'a {
         [Relation::Producer, Relation::Sibling, Relation::Independent].into_iter().flat_map(move |relation| {
             let of = move |(s, units): (usize, &Rc<UnitsOfState>)| self.pairs(units, relation).into_iter().map(move |(n, m)| (s, n, m));
@@ -110,14 +110,14 @@ impl Pass for Fusion {
         let kernels = &context.facts.kernels;
         let independent = if kernels.is_empty() { self.independent } else { self.beside_composed };
         let pairs = Pairs { independent, apart: kernels.iter().map(|kernel| kernel.name.as_str()).collect() };
-        let known = &mut context.search.known;
-        let states = known.states(program);
+        let cache = &mut context.search.cache;
+        let states = cache.states(program);
         let mut refused = Vec::new();
         for (s, n, m) in pairs.ranked(&states) {
             let site = site(&states[s], m, n);
-            let judged = between(&states[s], m, n).and_then(|()| match known.refused(&site) {
+            let judged = between(&states[s], m, n).and_then(|()| match cache.refused(&site) {
                 Some(reason) => Err(reason),
-                None => pair(program, &states[s], m, n).inspect_err(|reason| known.refuse(&site, reason)),
+                None => pair(program, &states[s], m, n).inspect_err(|reason| cache.refuse(&site, reason)),
             });
             match judged {
                 Ok(patch) if context.barred.has(&patch.summary) => refused.push((site, Reason::FoundWrong)),

@@ -1,6 +1,15 @@
-//! Grouped GEMM, contractions of different shapes as one kernel: gradients of weights, whose results nobody waits for.
+//! Grouped GEMM: contractions of different shapes become one kernel.
 //!
-//! Each of them alone has too few tiles for a large GPU; together they fill it, and are launched once.
+//! ```text
+//! dw[k,j] = Σ x[i,k]·g[i,j]
+//! dx[i,k] = Σ g[i,j]·w[k,j]      →      dw+dx: one launch for both
+//! ```
+//!
+//! *Legal when* no unit of the program reads the results, as is so with gradients of weights, and no operand is a view.
+//! *Faster because* each contraction alone has too few tiles for a large GPU; together they fill it. *Moves less because* operands that
+//! several of them read are read once.
+//! *Not handled*: contractions without rows, columns or a summed index; results that other units read.
+//! *Source*: grouped GEMM of CUTLASS.
 
 use crate::pass::{Context, Pass, Rewritten, Stopped, refused_at};
 use crate::patch::{Edit, Patch, PatchError};

@@ -219,8 +219,8 @@ pub fn correspondence(first: &[Statement], second: &[Statement], program: &Sdfg)
 
 /// The indices that may be shared by all statements on the outside, in order of first appearance.
 ///
-/// *Legal when* every statement has the index; nobody reads inside what is combined over it; and whatever is handed from
-/// one statement to another is written and read under the same value of it.
+/// *Legal when* every statement has the index; no statement reads a container that another one combines over the index; and a container
+/// that one statement writes and another one reads is accessed at the same value of the index by both.
 pub fn shared_indices(statements: &[Statement]) -> Vec<Index> {
     let uses = Uses::of(statements);
     let reduced: Vec<IndexSet<String>> = statements.iter().map(Statement::reduced).collect();
@@ -339,8 +339,8 @@ pub fn rebuild(label: &str, statements: Vec<Statement>, shared: &[Index], kept: 
             dims.push(own_dim(index, &dims, program)?);
         }
         let keep = declared.storage == Storage::Heap && kept(data);
-        // What stays on chip is not rounded to the storage of the container that it stands for, but where matrices are
-        // multiplied: factors of a narrow type are multiplied in that type where a processor can.
+        // A local buffer has the accumulator's type, unless it is a factor of a matrix product: processors multiply factors of a
+        // narrow type in that type.
         let multiplied = readers.iter().any(|r| statements[*r].multiplies(data));
         let dtype = if multiplied { declared.dtype } else { declared.dtype.accumulator() };
         let name = if keep { program.fresh_name(&format!("{data}.here")) } else { data.clone() };
@@ -416,8 +416,8 @@ pub fn rebuild(label: &str, statements: Vec<Statement>, shared: &[Index], kept: 
     Some(Rebuilt { scope: Scope::new(label, outer, body), containers, local_bytes })
 }
 
-/// The dim of a local container that an index runs along. Indices of one size may run along one dim, where a tensor is read at several
-/// index orders; a container names each dim once, so the second of them gets another dim of that size. `None` where there is none left.
+/// The dim of a local container along which an index runs. Two indices may run along one dim if a tensor is read at several index
+/// orders. A container names each dim once, so the second index gets another dim of that size; `None` if the program has none left.
 fn own_dim(index: &Index, taken: &[String], program: &Sdfg) -> Option<String> {
     if !taken.contains(&index.dim) {
         return Some(index.dim.clone());
@@ -426,8 +426,8 @@ fn own_dim(index: &Index, taken: &[String], program: &Sdfg) -> Option<String> {
     program.dims.keys().find(|dim| !taken.contains(dim) && program.size_of(dim) == size).cloned()
 }
 
-/// Whether all that touches a container begins at the same place of it: of a stack, what is written to one part is not what is read
-/// from another.
+/// Whether all accesses to a container begin at the same element. A statement that writes one part of a stacked container and a
+/// statement that reads another part share no data.
 fn in_one_part(statements: &[Statement], uses: &Uses, data: &str, program: &Sdfg) -> bool {
     let begin = |statement: &Statement, memlet: &Memlet| -> Option<Vec<i64>> {
         let zeros = statement.indices.iter().map(|i| (i.name.clone(), Expr::Int(0))).collect();

@@ -1,7 +1,7 @@
 //! Whether a rewrite keeps its promise, as the interpreter finds it: `--verify-each`.
 //!
-//! Both programs are interpreted on inputs drawn from a seed. What a person sees of the first (outputs and gradients) has to come out of
-//! the second as well. Where the rewrite adds gradients, these are compared with differences of the interpreted forward program.
+//! Both programs are interpreted on inputs drawn from a seed. The second has to compute all outputs and gradients of the first, with the
+//! same values. Where the rewrite adds gradients, these are compared with differences of the interpreted forward program.
 
 pub mod gradients;
 
@@ -9,6 +9,7 @@ use crate::driver::Check;
 use crate::pass::Promise;
 use gradients::{Differences, check_gradients};
 use sdfg::interpret::{Run, Tensors, interpret};
+use sdfg::validate::validate;
 use sdfg::{Role, Sdfg};
 
 /// Draws all that a program is given from a seed.
@@ -23,6 +24,7 @@ const POINTS: u64 = 3;
 /// # Errors
 /// What differs, as a sentence.
 pub fn keeps_promise(check: &Check, draw: Draw, run: &Run) -> Result<(), String> {
+    still_valid(check)?;
     let Promise::Gradients(options) = &check.promise else {
         return same_results(check.before, check.after, &draw(check.before, 1)?, run);
     };
@@ -37,6 +39,17 @@ pub fn keeps_promise(check: &Check, draw: Draw, run: &Run) -> Result<(), String>
         }
     }
     first.map_or(Ok(()), Err)
+}
+
+/// Whether a rewrite of a valid program makes a valid program.
+///
+/// # Errors
+/// The first fault of the second program.
+pub fn still_valid(check: &Check) -> Result<(), String> {
+    match validate(check.after).first() {
+        Some(fault) if validate(check.before).is_empty() => Err(format!("it is no longer valid: {fault}")),
+        _ => Ok(()),
+    }
 }
 
 /// Whether the second program computes all outputs and gradients of the first, with the same values.

@@ -34,7 +34,7 @@ pub enum VerifyError {
     Bound { claimed: i64, shown: Ps },
 }
 
-/// What was confirmed, in picoseconds.
+/// The confirmed costs, in picoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirmed {
     pub total_ps: i64,
@@ -78,7 +78,7 @@ pub fn verify(certificate: &Certificate, store: &Store) -> Result<Confirmed, Ver
     Ok(Confirmed { total_ps: certificate.total_ps, bound_ps: certificate.bound_ps })
 }
 
-/// What has not been ruled out: values by variable, and rows by kernel.
+/// The values of each variable and the rows of each kernel that are not ruled out.
 #[derive(Clone)]
 struct Left<'a> {
     values: Vec<Vec<usize>>,

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Larger than any total: what may not be.
 pub const NEVER: Ps = 1 << 100;
 
-/// What a kernel's rows can ask of a variable: for each ask, a cost for each value.
+/// The patterns by which a kernel's rows depend on a variable: for each pattern, a cost for each value.
 pub struct Leg {
     pub variable: usize,
     pub asks: Vec<Vec<Ps>>,
@@ -37,7 +37,7 @@ pub struct Factor {
 }
 
 impl Factor {
-    /// What a row costs under values of the variables.
+    /// The cost of a row under values of the variables.
     pub fn cost(&self, row: &Row, value: impl Fn(usize) -> usize) -> Ps {
         row.ps + self.legs.iter().zip(&row.asks).map(|(leg, ask)| leg.asks[*ask][value(leg.variable)]).sum::<Ps>()
     }
@@ -133,7 +133,7 @@ impl<'a> Question<'a> {
         found.ok_or_else(|| VerifyError::Misfit(format!("`{value}` is no value of `{}`", variable.name)))
     }
 
-    /// What a kernel pays for a container that is held in one layout while it wants another.
+    /// The cost for a kernel of a container that is held in one layout while the kernel wants another.
     fn relayouts(&self, data: &str, access: Access, held: &str, wanted: &str) -> Result<Ps, VerifyError> {
         let (Ok(held), Ok(wanted)) = (held.parse(), wanted.parse()) else { return misfit(format!("`{held}` or `{wanted}` is no layout")) };
         let (before, after) = (ps(self.prices.cost(data, &held, &wanted).ms), ps(self.prices.cost(data, &wanted, &held).ms));
@@ -269,7 +269,7 @@ impl<'a> Question<'a> {
         ends.map_or_else(|| misfit("an end of the stack is no state"), Ok)
     }
 
-    /// What the certified choice costs: times of its configurations, and relayouts to and from how containers are held.
+    /// The cost of the certified choice: times of its configurations, and relayouts to and from how containers are held.
     pub fn price(&self) -> Result<Ps, VerifyError> {
         let Certificate { joins, states, choices, layers, .. } = self.certificate;
         let chosen = layers.iter().map(|l| choices.get(l.choice)).collect::<Option<Vec<&Choice>>>();

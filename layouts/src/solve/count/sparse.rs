@@ -17,7 +17,7 @@ pub struct Work {
     pub one: u64,
 }
 
-/// What one count may take.
+/// The limits of one count.
 pub struct Room<'a> {
     entries: usize,
     additions: u64,
@@ -137,7 +137,7 @@ impl<'a> Left<'a> {
         self.function.legs[leg].of(pattern)[value as usize] - self.shares[leg][value as usize]
     }
 
-    /// What a row costs at least.
+    /// Lower bound of a row's cost.
     fn least(&self, row: u32) -> Cost {
         let patterns = self.function.patterns_of(row as usize).iter().zip(&self.reach);
         patterns.fold(self.function.rows[row as usize], |sum, (p, reach)| sum.saturating_add(reach[*p as usize]))

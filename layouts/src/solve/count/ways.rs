@@ -3,7 +3,7 @@
 use crate::model::cost::Cost;
 use std::collections::BTreeMap;
 
-/// What costs are counted in.
+/// The unit in which costs are counted.
 #[derive(Clone, Copy, Debug)]
 pub enum Unit {
     /// Picoseconds.

@@ -41,11 +41,11 @@ impl<'a> Growth<'a> {
         members.iter().map(|m| self.units.all[*m].node).collect()
     }
 
-    /// Two contractions each with all that lies between them, as far as they are wanted: those that save most, no unit in two of them.
-    /// With them, alone, what else is many small products that memory limits: libraries do worst at these.
+    /// Chains that are wanted: two contractions with all units between them. Those that save most bytes come first, and no unit is in two
+    /// chains. Then single contractions that are batches of small products, at which libraries do worst.
     pub fn chains(&mut self) -> Vec<Members> {
         let contractions: Vec<usize> = (0..self.units.all.len()).filter(|n| self.units.all[*n].kind == UnitKind::Contraction).collect();
-        // Of those that save the same, one comes first whose rows are neighbours in the recipe's order.
+        // Among chains that save equally, the one whose rows are contiguous in the recipe's order comes first.
         let mut found: Vec<(Reverse<u64>, bool, Members)> = Vec::new();
         for last in &contractions {
             for first in contractions.iter().filter(|first| self.units.all[*last].before.contains(**first)) {
@@ -54,7 +54,7 @@ impl<'a> Growth<'a> {
                 if self.contractions(&merged).count() > 2 {
                     continue;
                 }
-                // What is made for these alone, by a product as well, may be made where they are.
+                // Operands that only this chain reads may be computed inside, also by a third contraction.
                 let whole = self.with_feeders(&merged);
                 let also = (self.contractions(&whole).count() == 3).then_some(whole);
                 for merged in [Some(merged), also].into_iter().flatten() {
@@ -86,7 +86,7 @@ impl<'a> Growth<'a> {
         chains
     }
 
-    /// Members with all that nobody else reads, back to the products that it comes from.
+    /// Members with all units whose results only they read, back to the contractions that these results come from.
     fn with_feeders(&self, members: &Members) -> Members {
         let mut whole = members.clone();
         loop {
@@ -208,7 +208,7 @@ impl<'a> Growth<'a> {
         Ok(())
     }
 
-    /// What would make these units one scope.
+    /// The patch that makes these units one scope.
     pub fn fits(&self, members: &Members) -> Result<Patch, Reason> {
         if let Some(other) = members.iter().map(|m| &self.units.all[*m]).find(|u| u.kind == UnitKind::Other) {
             return Err(Reason::Unsupported(format!("`{}` has not been expanded into a map", other.name)));
@@ -222,7 +222,7 @@ impl<'a> Growth<'a> {
         build(self.program, (self.id, self.state), &self.nodes(members))
     }
 
-    /// Why two clusters stayed apart. Where one more reader was missing, why all of them could not join.
+    /// Why two clusters stayed apart. Where a third unit reads the operand as well, why all three could not be merged.
     pub fn apart(&self, first: &Members, second: &Members) -> Reason {
         let merged: Members = first.union(second).copied().collect();
         let reason = match self.refused.get(&merged).cloned().map_or_else(|| self.admits(&merged), Err) {
@@ -237,7 +237,8 @@ impl<'a> Growth<'a> {
         }
     }
 
-    /// An operand made inside must not reach memory: where somebody outside needs it, an ordinary product reads it as well.
+    /// An operand that is computed inside must not be needed outside: then it would be stored all the same, and an ordinary contraction
+    /// could read it.
     fn on_chip(&self, members: &Members) -> Result<(), Reason> {
         for consumer in self.contractions(members) {
             for data in self.units.reads(consumer).iter().filter(|d| self.units.maker(**d, members).is_some()) {

@@ -1,8 +1,8 @@
-//! How clusters grow: each time by the merger that saves most bytes, as long as one does and is admitted.
+//! How clusters grow: each step takes the legal merger that saves most bytes, until no merger saves any.
 //!
-//! What a cluster could make of its neighbours changes where it or one of them has grown, and is found again there alone: a layer
-//! that is unrolled over its steps has hundreds of clusters, and as many mergers. What merely reads the same comes later, is rare, and
-//! is found again everywhere.
+//! After a merger, candidates are recomputed only for the merged cluster and its neighbours: a layer that is unrolled over its time steps
+//! has hundreds of clusters and mergers. Siblings (clusters that read a common container) are tried when no neighbour can be merged any
+//! more; they are rare, and their candidates are recomputed for all clusters.
 
 use super::cluster::Growth;
 use crate::unit_graph::Kind as UnitKind;

@@ -15,12 +15,13 @@
 //! - **prologue**: a scope makes an operand;
 //! - **chain**: a contraction makes an operand of another (attention), or several contractions are added up.
 //!
-//! *Legal when* nothing between depends on one and is needed by another; all statements share an index; an operand that a
-//! contraction makes inside is larger than what it is made of; rows fit a core's cache; a contraction that sums over outer indices
-//! leaves others to work on at once.
-//! *Wanted where* an operand made inside is needed nowhere else, or chains alone are asked for: templates that hand it on in registers
-//! write it by the way. With chains come batches of products that memory limits, each alone: a generated kernel beside the library's.
-//! *Moves less because* intermediates never leave the core, and what several parts read is read once.
+//! *Legal when* no unit outside the kernel depends on one member and is needed by another; all statements share an index; an operand that
+//! a contraction computes inside is larger than that contraction's own operands; rows fit a core's cache; and a contraction that sums
+//! over outer indices leaves other outer indices for the cores to share.
+//! *Wanted where* no unit outside needs an operand that is computed inside. With [`Wanted::chains`] such an operand may be needed outside,
+//! since templates that keep it in registers also write it; then also batches of small products become kernels, each of its own, as an
+//! alternative to the library's.
+//! *Moves less because* intermediates never leave the core, and containers that several parts read are read once.
 //! *Not handled*: operands of contractions other than plain subscripts when scaled, sequential indices.
 //! *Source*: block composition of "FusionStitching" (Zheng et al.), §3 (kernel composition schemes), with contractions
 //! as members; attention on chip from saved row statistics.
@@ -40,7 +41,7 @@ use sdfg::{Sdfg, StateId, Unit};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
-/// Composes contractions with their neighbours, as far as that is wanted.
+/// Composes contractions with their neighbours where [`Wanted`] allows it.
 #[derive(Clone, Copy, Default)]
 pub struct Composition<'a> {
     pub wanted: Wanted<'a>,
@@ -63,12 +64,12 @@ pub struct Cluster {
     pub members: Vec<String>,
     /// Names of those that are contractions.
     pub contractions: Vec<String>,
-    /// What the others are to them.
+    /// The roles of the other units.
     pub kinds: BTreeSet<Kind>,
 }
 
-/// Which kernels are wanted. A cluster is asked about each time it would grow, so one that is refused may stay smaller, or
-/// grow elsewhere.
+/// Which kernels are wanted. The function is called for a cluster each time it would grow, so a refused cluster may stay smaller, or
+/// grow in another direction.
 pub type Accept<'a> = &'a dyn Fn(&Cluster) -> bool;
 
 /// Whether a kernel that a patch would put into a program has a form where it is to run.
@@ -78,24 +79,25 @@ pub type Form<'a> = &'a dyn Fn(&Sdfg, &Patch) -> bool;
 #[derive(Clone, Copy)]
 pub struct Wanted<'a> {
     pub accept: Accept<'a>,
-    /// Absent where every kernel has a form. Where few have, sums beside a contraction are tried, too: fusion may not get them.
+    /// Absent where every kernel has a form. Where few kernels have one, kernels of a contraction and a sum over its operand are tried,
+    /// too, since fusion may not be able to fuse that sum.
     pub form: Option<Form<'a>>,
-    /// Chains alone: two contractions with all that lies between, also where somebody outside needs what the second one multiplies. And
-    /// single contractions that are batches of small products.
+    /// Only chains: two contractions with all units between them, even if units outside need an operand of the second one; and single
+    /// contractions that are batches of small products.
     pub chains: bool,
-    /// What is known from composing the same program with the same forms, and the same answer on chains.
+    /// Verdicts from composing the same program with the same `form` and `chains`.
     pub known: Option<&'a Verdicts>,
 }
 
-/// Which units of a program may become one scope that has a form. That is found once for a program that is composed again and again,
-/// each time with something else wanted.
+/// Which units of a program may become one scope that has a form. A program may be composed many times, with other kernels wanted each
+/// time; the verdict on a set of units is found once.
 #[derive(Debug, Default)]
 pub struct Verdicts(Mutex<HashMap<(StateId, Members), Result<(), Reason>>>);
 
 impl Verdicts {
     fn verdict(&self, (state, members): (StateId, &Members), find: impl FnOnce() -> Result<(), Reason>) -> Result<(), Reason> {
         let key = (state, members.clone());
-        // What a thread that panicked has left is whole: a verdict is there or is not.
+        // The map is consistent after a panic: a verdict is in it or is not.
         let all = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all().get(&key) {
             return known.clone();
@@ -160,7 +162,7 @@ impl Pass for Composition<'_> {
         "composition"
     }
 
-    /// Kernels are found once, in the program as it is given: no unit is in two of them.
+    /// Kernels are found once, in the program that is given; no unit belongs to two kernels.
     fn run(&self, program: &Sdfg, context: &mut Context<'_>) -> Result<Rewritten, Stopped> {
         let todo = context.search.clusters.get_or_insert_with(|| {
             let (found, apart) = clusters(program, self.wanted);

@@ -1,5 +1,5 @@
-//! What a search for patches knows of a program and may use again after a patch: a patch replaces a few units, and all others stay as
-//! they are, with the pairs of them that were refused.
+//! Cache of a search for patches: units, and pairs of units that were refused. A patch replaces a few units and invalidates only their
+//! entries.
 
 use crate::patch::Change;
 use crate::refusal::{Reason, Site};
@@ -9,9 +9,9 @@ use sdfg::{NodeId, Sdfg, State, StateId};
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-/// Knowledge of one program while it is rewritten; empty at the start.
+/// The cache of one program while it is rewritten; empty at the start.
 #[derive(Default)]
-pub struct Known {
+pub struct SearchCache {
     /// Containers have numbers, in the order in which they were met.
     numbers: HashMap<String, usize>,
     units: HashMap<(StateId, NodeId), Rc<UnitOfState>>,
@@ -54,7 +54,7 @@ impl UnitsOfState {
     }
 }
 
-impl Known {
+impl SearchCache {
     /// The units of all states, in the order of the states.
     pub(crate) fn states(&mut self, program: &Sdfg) -> Vec<Rc<UnitsOfState>> {
         program.states().map(|(id, state)| self.state(program, id, state)).collect()
@@ -106,13 +106,13 @@ impl Known {
         Some(unit)
     }
 
-    /// Why two units were refused, as far as that depends on nothing but them.
+    /// Why two units were refused, if that reason depends on these units alone.
     pub(crate) fn refused(&self, site: &Site) -> Option<Reason> {
         let [first, second] = site.units[..] else { return None };
         self.refused.get(&(site.state, first))?.get(&second).cloned()
     }
 
-    /// Remembers why two units were refused. What runs between them may be gone after the next patch, so a cycle is found anew.
+    /// Keeps the reason why two units were refused. A cycle is not kept: the next patch may remove the unit between them.
     pub(crate) fn refuse(&mut self, site: &Site, reason: &Reason) {
         if let ([first, second], false) = (&site.units[..], matches!(reason, Reason::Cycle { .. })) {
             self.refused.entry((site.state, *first)).or_default().insert(*second, reason.clone());
