@@ -279,14 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn long_edges_bend_around_what_they_pass() {
+    fn long_edges_bend_around_nodes() {
         let drawing = draw(&[BOX; 3], &[(0, 1), (1, 2), (0, 2)]);
         assert_eq!(drawing.edges[2].len(), 3, "one waypoint in the layer of node 1");
         assert!((drawing.edges[2][1].x - drawing.nodes[1].x).abs() >= BOX.width / 2.0);
     }
 
     #[test]
-    fn nothing_loops_and_strangers_are_harmless() {
+    fn empty_graphs_loops_and_unknown_nodes_are_harmless() {
         assert_eq!(draw(&[], &[(0, 1)]).edges, vec![Vec::new()]);
         let drawing = draw(&[BOX; 2], &[(0, 0), (0, 9), (0, 1), (1, 0)]);
         assert!(drawing.edges[0].is_empty() && drawing.edges[1].is_empty());

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_tells_is_read() {
+    fn proc_files_are_parsed() {
         assert_eq!(busy("cpu  100 1 20 5000 7 3 4 5 0 0\ncpu0 1 2 3\n"), Some(133));
         assert_eq!(own("42 (a ) name) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16"), Some(11 + 12 + 13 + 14));
         assert_eq!((busy(""), own("")), (None, None));

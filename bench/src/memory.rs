@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_in_place_counts_once() {
+    fn results_written_in_place_count_once() {
         let kernels = ["one", "two", "three"].map(String::from).to_vec();
         let lives = vec![life("a", 8, 0, 1, None), life("b", 8, 1, 2, Some("a")), life("c", 1, 2, 2, None)];
         let map = MemoryMap { given: vec![("x".into(), 4)], kernels, lives };

@@ -1,4 +1,4 @@
-//! What a report shows, as plain values: filled by the pipeline, exact through JSON, drawn by [`crate::report`].
+//! The contents of a report as plain values: filled by the pipeline, exact through JSON, drawn by [`crate::report`].
 //!
 //! Every list may be empty: the report then states that the part was not run. Derived figures (speedups, reductions, gaps) are methods,
 //! so that they cannot disagree with their inputs. No value is ever negative or NaN ([`crate::check`]).
@@ -66,7 +66,7 @@ pub struct Report {
     /// The robustness of the choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certainty: Option<Certainty>,
-    /// Of one step of the plan.
+    /// The memory of one step of the plan.
     #[serde(default)]
     pub memory: MemoryMap,
     #[serde(default)]
@@ -85,7 +85,7 @@ pub struct WaterfallStep {
     pub bytes: Option<Quantity<Bytes>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
-    /// What changed, in a phrase.
+    /// The change, in a phrase.
     #[serde(default)]
     pub note: String,
 }
@@ -168,7 +168,7 @@ pub struct OperatorRow {
     /// For an operator that is part of a kernel, None: only the kernel has a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ours: Option<Time>,
-    /// Of the measured peak of the device, 0 to 100.
+    /// Percent of the measured peak of the device, 0 to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percent_of_peak: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -176,10 +176,10 @@ pub struct OperatorRow {
     /// The tensors that Q of the MUE is made of.
     #[serde(default)]
     pub moves: Vec<TensorVolume>,
-    /// Of an operator: the kernel that holds it. Of a kernel: its name in the paper, if it has one.
+    /// For an operator: the kernel that holds it. For a kernel: its name in the paper, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// Of a kernel: the operators that it holds.
+    /// For a kernel: the operators that it holds.
     #[serde(default)]
     pub holds: Vec<String>,
 }
@@ -269,7 +269,7 @@ pub struct CompositionRow {
     pub instead: Vec<CompositionPart>,
     /// Whether the change was made in the partially fused program.
     pub changed: bool,
-    /// What the change cannot achieve, and why.
+    /// A fusion that the change prevents, and why.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
@@ -531,7 +531,7 @@ pub enum Policy {
     Recomputed,
 }
 
-/// What the backward pass does for one tensor of the forward pass.
+/// Whether the backward pass reads or recomputes one tensor of the forward pass.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PolicyRow {
     pub tensor: String,

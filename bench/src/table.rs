@@ -220,12 +220,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_sign() {
+    fn zero_has_no_sign() {
         assert_eq!((Cell::number(-0.0, 1).text, crate::unit::significant(-0.0)), ("0.0".into(), "0".into()));
     }
 
     #[test]
-    fn what_nobody_can_count_is_said_in_powers_of_ten() {
+    fn huge_counts_are_powers_of_ten() {
         let texts = [999_999_999, 12_713_808_150, u64::MAX].map(|n| Cell::count(n).text);
         assert_eq!(texts, ["999999999", "1.27e10", "over 1.8e19"]);
     }

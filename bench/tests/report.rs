@@ -218,7 +218,7 @@ fn captions_name_machine_and_command() {
 
 /// Compared times add up to all kernels of both sides; a kernel without a partner counts in its own sum alone.
 #[test]
-fn times_of_what_is_compared_add_up() {
+fn compared_times_add_up() {
     let row = |kernels: &[&str], operators: &[&str], unfused: Option<f64>, ours: Option<f64>| Comparison {
         kernels: kernels.iter().map(|k| k.to_string()).collect(),
         operators: operators.iter().map(|o| o.to_string()).collect(),
@@ -339,7 +339,7 @@ fn few_configurations_are_marks() {
 /// A kernel may have several trial changes, of which one is made: none of the others shows the kernel as it is in the partially fused
 /// program.
 #[test]
-fn of_several_changes_the_one_that_was_made_is_told() {
+fn the_change_that_was_made_is_shown() {
     let rows = |changed: bool| {
         let mut report = full("y");
         let row = report.compositions.remove(0);
@@ -382,7 +382,7 @@ fn the_headline_compares_with_a_baseline() {
 }
 
 #[test]
-fn what_only_gpus_have_is_left_out_elsewhere() {
+fn sections_for_gpus_are_left_out_elsewhere() {
     let mut report = full("mha");
     assert!(written(&report).0.contains("Matrix products"));
     report.products.clear();

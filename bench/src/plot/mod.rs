@@ -1,6 +1,6 @@
 //! Figures, one SVG each, drawn through plotters.
 //!
-//! Every figure names its units on the axes and says which marks were predicted (hollow) and which measured (filled).
+//! Every figure names its units on the axes and shows which marks were predicted (hollow) and which measured (filled).
 //! Text stays text, so a browser's own sans-serif is used and no font is bundled. The colours are few and fixed: the
 //! report's style sheet finds them by value and turns them for dark mode.
 

@@ -11,7 +11,7 @@ const ROW: i32 = 40;
 const TOP: i32 = 72;
 const RIGHT: i32 = 880;
 
-/// Two bars for each row that has both times, the speedup beside them.
+/// Two bars for each row that has both times, with the speedup.
 ///
 /// # Errors
 /// [`PlotError::Empty`] when no row has both times; [`PlotError::OffScale`] for a time that is not a finite number.

@@ -98,7 +98,7 @@ mod tests {
 
     /// "Proven" never stands alone: its scope and the robustness are stated with it.
     #[test]
-    fn a_proof_says_what_it_is_relative_to() {
+    fn a_proof_states_its_scope() {
         let ms = |ms: f64| Quantity::Predicted(Milliseconds(ms));
         let coverage = Coverage { enumerated: 2_600_000_000_000_000, full: 58, not_reached: 2_599_999_999_999_942, ..Coverage::default() };
         let row = |proven| SelectionRow { method: "exact".into(), total: ms(1.0), lower_bound: ms(1.0), proven };
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_of_some_is_said_where_not_all_can_be_counted() {
+    fn partial_outcomes_are_shown_where_counts_saturate() {
         let coverage = |enumerated, not_reached| Coverage { enumerated, identical: 7, full: 3, not_reached, ..Coverage::default() };
         for (enumerated, not_reached) in [(110, 100), (u64::MAX, u64::MAX)] {
             let report = Report { coverage: Some(coverage(enumerated, not_reached)), ..Report::default() };

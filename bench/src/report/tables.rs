@@ -24,7 +24,7 @@ fn pass(pass: Direction) -> Cell {
     })
 }
 
-/// Predicted times carry a `p`, as the note below every table says.
+/// Predicted times carry a `p`, as the note below every table explains.
 fn time(value: Option<Time>) -> Cell {
     value.map_or_else(Cell::none, |t| {
         let ms = t.value().0;

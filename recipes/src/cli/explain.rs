@@ -40,7 +40,7 @@ pub struct ExplainArgs {
     name: Option<String>,
     /// A second kernel: why the two are not one
     other: Option<String>,
-    /// Records of measurements [default: records.jsonl beside the plan, or those that the certificate names]
+    /// Records of measurements [default: records.jsonl next to the plan, or those that the certificate names]
     #[arg(long)]
     records: Option<PathBuf>,
     /// With records: explain the choice for a stack of this many layers. A certificate has its own number

@@ -48,7 +48,7 @@ pub struct MeasureArgs {
     /// Measure only a part of the space, e.g. 2/8; merge the records afterwards
     #[arg(long, value_parser = shard, default_value = "1/1")]
     pub shard: Shard,
-    /// What to measure and run on: cpu, cuda, or a GPU's number as in cuda:1; several share the sweep, as in cuda:0,1
+    /// The device to measure and run on: cpu, cuda, or a GPU's number as in cuda:1; several share the sweep, as in cuda:0,1
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     pub device: Target,
     /// Time every run with caches that hold none of its tensors, as after neighbours that left nothing in them

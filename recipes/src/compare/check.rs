@@ -61,7 +61,7 @@ impl Check {
 
 impl Bound {
     /// # Errors
-    /// Those of differentiation and of [`unit_tolerance`].
+    /// Errors of differentiation and of [`unit_tolerance`].
     pub fn of(recipe: &Recipe, model: &Model) -> Result<Bound, CompareError> {
         let (program, _) = operators(recipe)?;
         let (mut length, mut contractions) = (0u64, 0);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gradient_that_cancels_is_held_against_its_like() {
+    fn a_gradient_that_cancels_is_relative_to_similar_ones() {
         let ours = tensors(&[("d_bq", [1.0, 2.0, 3.0]), ("d_bk", [1e-9, 0.0, 0.0])]);
         let theirs = tensors(&[("d_bq", [1.0, 2.0, 3.0]), ("d_bk", [0.0, -1e-9, 0.0])]);
         assert!(BOUND.check(&ours, &theirs, Precision::Highest).passes());

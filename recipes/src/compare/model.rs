@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_and_epsilons_are_told_not_assumed() {
+    fn rates_and_epsilons_come_from_the_recipe() {
         let changed = text("bert-large-encoder").replacen("over: k), rate: 0.1", "over: k), rate: 0.25", 1).replacen("1e-5", "1e-3", 1);
         let Ok(Model::Encoder { rates, eps, .. }) = of(&changed, &[]) else { panic!("not known") };
         assert_eq!(rates, Rates { attention: 0.25, attended: 0.1, hidden: 0.1, fed: 0.1 });

@@ -151,7 +151,7 @@ impl Worker {
         serde_json::from_value(answer).map_err(|e| garbled(e.to_string()))
     }
 
-    /// The last lines of what the process wrote to stderr.
+    /// The last lines of the process's stderr.
     fn last_words(&self) -> String {
         let text = std::fs::read(&self.complaints).map(|b| String::from_utf8_lossy(&b).into_owned()).unwrap_or_default();
         let lines: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();

@@ -29,7 +29,7 @@ fn the_recipe_and_the_command_line_say_the_same() {
 }
 
 #[test]
-fn activations_are_narrow_and_what_sums_up_is_not() {
+fn activations_are_narrow_and_sums_are_not() {
     let program = programs(&stored_as(ENCODER, Dtype::Bf16), false).unwrap().operators;
     let of = |name: &str| program.containers[name].dtype;
     for name in ["x", "qq", "alpha", "gamma", "attn", "ff1", "ff1.dot", "d_x", "d_qq", "d_beta.bf16", "d_ff1", "wq.bf16", "norm1.bf16"] {
@@ -180,7 +180,7 @@ fn a_plan_reads_and_writes_narrow_tensors_and_says_how_accurate_it_is() {
 }
 
 #[test]
-fn what_cannot_be_stored_or_multiplied_is_refused() {
+fn unsupported_types_are_refused() {
     let recipe = concat!(env!("CARGO_MANIFEST_DIR"), "/mlp.yaml");
     refused(&memlet(&["optimize", recipe, "--dtype", "i32"]), "no floating type; write f64, f32, bf16 or f16");
     let folder = tempfile::tempdir().expect("a folder");

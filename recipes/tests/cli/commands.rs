@@ -297,7 +297,7 @@ fn sizes_beyond_memory_are_bad_input() {
 }
 
 #[test]
-fn devices_names_what_is_missing() {
+fn devices_names_missing_libraries() {
     let devices = json(&memlet(&["devices", "--json"]));
     assert!(devices["machine"]["threads"].as_u64().is_some_and(|n| n > 0));
     let libraries: Vec<&str> = devices["cuda"].as_array().expect("libraries").iter().filter_map(|l| l["name"].as_str()).collect();

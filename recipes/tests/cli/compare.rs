@@ -140,7 +140,7 @@ fn stage(recipe: &Recipe) -> tempfile::TempDir {
 }
 
 #[test]
-fn only_who_agrees_is_timed_and_everyone_is_accounted_for() {
+fn only_peers_that_agree_are_timed_and_all_are_reported() {
     let Some(python) = python() else { return };
     let recipe = recipe("mha");
     let folder = stage(&recipe);
@@ -202,7 +202,7 @@ fn only_who_agrees_is_timed_and_everyone_is_accounted_for() {
 }
 
 #[test]
-fn peers_that_hold_weights_as_ours_are_told_from_others() {
+fn peers_with_weights_of_our_type_are_distinguished() {
     let Some(python) = python() else { return };
     let both = contenders(&[Variant::Eager], Dtype::Bf16, &everywhere(&python));
     for (narrow, alike, other, says) in [
@@ -242,7 +242,7 @@ fn turns_alternate_and_never_overlap() {
 }
 
 #[test]
-fn a_wrong_request_names_what_is_missing() {
+fn a_wrong_request_names_the_missing_parts() {
     let recipe = recipe("mha");
     let folder = tempfile::tempdir().unwrap();
     let nobody = compared(&recipe, &[], folder.path(), 3).unwrap_err();
@@ -307,7 +307,7 @@ fn the_script_checks_its_peers_first() {
 }
 
 #[test]
-fn what_was_interrupted_is_no_comparison() {
+fn an_interrupted_run_is_no_comparison() {
     let recipe = recipe("mha");
     let folder = tempfile::tempdir().unwrap();
     let python = everywhere(Path::new("/no/such/python"));

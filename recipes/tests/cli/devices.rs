@@ -51,7 +51,7 @@ fn softmax_from_recipe_to_report() {
 /// In the recipe's order of dims one operand has no constant stride: sums of several products would be rounded in between, so that the
 /// plain plan, too, has another order. The gradient by `z`, a product without rows, joins no group.
 #[test]
-fn what_the_library_has_no_words_for_in_the_recipes_order() {
+fn a_layout_that_the_library_cannot_express() {
     let folder = tempfile::tempdir().expect("a folder");
     let (path, out) = (folder.path().join("m.yaml"), folder.path().join("out").display().to_string());
     let recipe = "model: m\ndims: {n: 5, o: 6, i: 3, j: 4}\ndtype: bf16\ninputs:\n  x: [i, n, j]\n  z: [n, o, j]\nparameters:\n  \

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn one_command_leaves_records_and_says_what_it_did() {
+fn one_command_leaves_records_and_a_report() {
     let there = |program: &str| Command::new(program).arg("--version").output().is_ok();
     if !(there("bash") && there("gzip")) {
         println!("skipped: bash or gzip not found, install both to run bench/gpu.sh");

@@ -44,7 +44,7 @@ fn measured(out: &Path) -> usize {
 }
 
 #[test]
-fn what_a_gpu_cannot_do_is_said() {
+fn missing_gpu_features_are_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     for (fault, code, words) in [
         (("MEMLET_STAND_IN_VERSION", "12080"), 4, "runs CUDA 12.8 at most, and CUDA 13.0 is needed"),

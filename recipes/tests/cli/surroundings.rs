@@ -13,7 +13,7 @@ fn sweep(recipe: &str, out: &str) -> Vec<String> {
 
 /// A reader may close the pipe, as `head` does, without ending the command; a full disk is reported.
 #[test]
-fn what_nobody_reads_ends_nothing() {
+fn a_closed_pipe_ends_no_command() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = path(folder.path(), "out");
     let mut command = Command::new(env!("CARGO_BIN_EXE_memlet"));

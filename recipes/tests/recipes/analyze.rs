@@ -53,7 +53,7 @@ fn json_has_the_documented_keys() {
 
 /// The peak of both programs with the tensors that are alive there; results are kept to the end, and sizes add up.
 #[test]
-fn memory_names_what_is_alive_at_the_peak() {
+fn memory_names_the_tensors_alive_at_the_peak() {
     let memory = Analyze { memory: true, ..command("mha.yaml") };
     let text = output(&memory);
     for line in ["fused: peak ", "gemm-fused: peak ", "inputs and parameters", "in the place of"] {

@@ -184,7 +184,7 @@ fn volumes_are_those_of_the_table_or_explained() {
 
 /// The values that lines in disagreement with the table must have, from the shapes alone.
 #[test]
-fn what_the_table_has_wrong_follows_from_the_shapes() {
+fn errors_of_the_table_follow_from_the_shapes() {
     let analysis = encoder();
     let (b, j, i, h) = (8u64, 512, 1024, 16);
     let (activation, scores, weight) = (i * b * j, h * b * j * j, i * i);

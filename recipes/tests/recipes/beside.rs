@@ -73,7 +73,7 @@ fn a_step_of_streamed_tiles() -> Result<(), Failure> {
 
 /// Cores store bits as bytes, and f16 as f32.
 #[test]
-fn what_cores_do_not_store_is_held_against_what_they_do() -> Result<(), Failure> {
+fn bits_and_f16_are_compared_with_wider_types_on_cores() -> Result<(), Failure> {
     let sizes = [("b", 6), ("i", 10), ("u", 128), ("o", 4)].map(|(name, size)| (name.to_string(), size));
     for dtype in [Dtype::F32, Dtype::F16] {
         let recipe = load_str("mlp.yaml", MLP, Overrides { dtype: Some(dtype), ..Overrides::from(&sizes) })?;
@@ -123,7 +123,7 @@ fn a_mistake_shows_in_the_kernel_that_makes_it() -> Result<(), Failure> {
 
 /// A kernel of the cores equals itself; the interpreter shows its rounding errors.
 #[test]
-fn kernels_of_the_cores_are_held_against_the_interpreter() -> Result<(), Failure> {
+fn kernels_of_the_cores_are_compared_with_the_interpreter() -> Result<(), Failure> {
     let device = cores()?;
     let (operators, candidate) = attention(&device, 1)?;
     let (given, pool, run) = (random_inputs(&operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
@@ -134,7 +134,7 @@ fn kernels_of_the_cores_are_held_against_the_interpreter() -> Result<(), Failure
 
 /// NaN on both sides is no fault of the kernel, and is counted.
 #[test]
-fn a_logarithm_of_what_is_negative() -> Result<(), Failure> {
+fn a_logarithm_of_negative_numbers() -> Result<(), Failure> {
     let text = "model: m\ndims: {n: 60}\ninputs: {x: [n]}\nsteps:\n  - \"y[n] = log(x[n])\"\n";
     let program = programs_on(&load_str("m.yaml", text, &[])?, false, None)?.unfused;
     let given = [("x".to_string(), ndarray::Array1::linspace(-29.5, 29.5, 60).into_dyn())].into();
@@ -149,7 +149,7 @@ fn a_logarithm_of_what_is_negative() -> Result<(), Failure> {
 /// Backward finds the largest element, also where the stored value was rounded and the compared one was not: otherwise its gradient would
 /// be zero.
 #[test]
-fn the_largest_is_found_again() -> Result<(), Failure> {
+fn the_largest_element_is_found_in_backward() -> Result<(), Failure> {
     let text = "model: m\ndims: {i: 16, k: 8}\ninputs:\n  z: [i, k]\nsteps:\n  - \"y[k] = max(softmax(0.25 * z[i,k], over: i), over: i)\"\n  \
                 - \"s[i] = min(tanh(z[i,k]), over: k)\"\n  - \"t[i,k] = y[k] + s[i]\"\ntrain: {upstream: t}\n";
     let (device, pool): (Arc<dyn Device>, _) = (Arc::new(cores()?), Pool::new(1)?);

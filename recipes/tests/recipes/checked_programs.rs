@@ -89,7 +89,7 @@ fn a_wrong_patch_is_left_out_by_name_and_the_rest_is_right() -> Result<(), Failu
 
 /// No program of a shipped recipe is suspected, on cores or on GPUs.
 #[test]
-fn nothing_is_said_of_what_is_right() -> Result<(), Failure> {
+fn correct_programs_give_no_message() -> Result<(), Failure> {
     for file in std::fs::read_dir(env!("CARGO_MANIFEST_DIR"))? {
         let file = file?.path();
         if file.extension().is_none_or(|e| e != "yaml") {

@@ -102,7 +102,7 @@ fn stacked_projections_compose_as_well() {
 }
 
 #[test]
-fn what_is_not_wanted_stays_apart() {
+fn unwanted_fusions_are_not_made() {
     let recipe = shipped("mha.yaml");
     let variant = checked_with(&recipe, &[], &|cluster| cluster.name != "qq");
     assert!(!kernels(&variant).contains(&"qq"));
@@ -116,7 +116,7 @@ fn what_is_not_wanted_stays_apart() {
 }
 
 #[test]
-fn compositions_are_told_by_kind() {
+fn compositions_are_distinguished_by_kind() {
     let variant = checked(&shipped("bert-large-encoder.yaml"));
     let kinds = |name: &str| -> Vec<Kind> {
         let found = variant.compositions.iter().find(|c| c.name == name).expect("a composed kernel");

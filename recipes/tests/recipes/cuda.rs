@@ -215,7 +215,7 @@ fn every_kernel_of_every_recipe_equals_the_oracle() {
 /// Where rows and columns divide evenly, element-wise operands of a streamed tile come through the shared-memory ring buffer with the
 /// factors.
 #[test]
-fn what_sweeps_read_beside_factors_comes_with_them() -> Result<(), Failure> {
+fn operands_of_streamed_tiles_come_with_the_factors() -> Result<(), Failure> {
     let sizes = [("b", 1), ("h", 2), ("j", 128), ("p", 16), ("i", 32), ("u", 32)].map(|(dim, size)| (dim.to_string(), size)).to_vec();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpt2-decoder.yaml");
     let model = load(&path, Overrides { sizes, dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
@@ -277,7 +277,7 @@ fn nvrtc() -> Option<Nvrtc> {
     Nvrtc::find().inspect_err(|e| println!("skipped: NVRTC not found, {} ({e})", CudaLibrary::Nvrtc.advice())).ok()
 }
 
-/// The paper's layer at its own sizes, in the types of its recipe: the tiles that share a launch fit a block.
+/// The paper's layer at its own sizes, in the types of its recipe: the grouped kernel compiles without spills.
 #[test]
 fn weight_gradients_compile_as_one_launch() -> Result<(), Failure> {
     let Some(nvrtc) = nvrtc() else { return Ok(()) };
@@ -358,7 +358,7 @@ fn sums_beside_rows_spill_nothing() -> Result<(), Failure> {
 
 /// The layer in PyTorch's order of dims at its own sizes: the first configuration of each kernel needs no more than the registers.
 #[test]
-fn what_promises_most_spills_nothing() -> Result<(), Failure> {
+fn the_first_configurations_spill_nothing() -> Result<(), Failure> {
     let Some(nvrtc) = nvrtc() else { return Ok(()) };
     let programs = paper_layer()?;
     let program = &programs.variants[0].program;
@@ -381,7 +381,7 @@ fn what_promises_most_spills_nothing() -> Result<(), Failure> {
 /// neighbouring lanes, where one draw serves eight elements. Kernels do not favour the layer's own order: there the best configuration in
 /// any order is taken.
 #[test]
-fn what_promises_most_draws_along_its_masks() -> Result<(), Failure> {
+fn the_first_configurations_draw_along_their_masks() -> Result<(), Failure> {
     let mut drawing = Vec::new();
     for (recipe, in_its_order) in [("bert-large-encoder.yaml", false), ("bert-large-pytorch.yaml", true)] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
@@ -410,7 +410,7 @@ const SAMPLED: u64 = 20_000;
 /// The paper's layer at its own sizes. At small sizes, except for dims whose sizes are constants in the code, the code is the same. So a
 /// sweep checks the code that it times, and compiles it once.
 #[test]
-fn what_is_checked_is_what_is_timed() -> Result<(), Failure> {
+fn the_checked_code_is_the_timed_code() -> Result<(), Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
     let recipe = load(&path, Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
     let programs = programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::Fused::has))?;

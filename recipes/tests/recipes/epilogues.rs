@@ -161,13 +161,13 @@ fn a_decoder_in_f16() {
 }
 
 #[test]
-fn only_what_the_library_computes_exactly() {
+fn only_epilogues_that_the_library_computes_exactly() {
     let erf = composed(&recipe(&GPT2.replace("form: tanh", "form: erf"), Dtype::F32));
     let all = epilogues(&erf);
     assert!(all.iter().all(|(_, (function, ..))| function.is_none()) && !all.is_empty(), "{all:#?}");
     let relu = composed(&recipe(MLP, Dtype::F32));
     assert_eq!(count(&relu, (Some(EpilogueFunction::Relu), Some(Bias::Added), false)), 1, "{:#?}", epilogues(&relu));
-    // Chains and rows have no form: every composed kernel is one product.
+    // Chains and rows have no form: every fused kernel is one product.
     assert!(erf.compositions.iter().chain(&relu.compositions).all(|c| c.contractions.len() == 1 && !c.kinds.is_empty()));
 }
 

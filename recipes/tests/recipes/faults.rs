@@ -80,7 +80,7 @@ fn failing(call: Call, error: fn() -> KernelError) -> (usize, tempfile::TempDir,
 }
 
 #[test]
-fn no_failure_takes_a_measurement_with_it() {
+fn no_failure_loses_a_measurement() {
     use Effect::{Ends, EndsWithout, GoesOn};
     let cases: [Case; 12] = [
         (Call::Compile, memory, Ends, "could not be had on a GPU"),
@@ -145,7 +145,7 @@ fn cold_runs_are_single_and_find_nothing_in_the_caches() {
 }
 
 #[test]
-fn what_is_missing_ends_with_its_own_code() {
+fn missing_devices_have_an_exit_code_of_their_own() {
     let old = kernels::target::cuda::driver::new_enough((12, 4), (13, 0)).expect_err("older");
     let text = old.to_string();
     assert!(text.contains("CUDA 12.4 at most") && text.contains("install NVIDIA's driver"), "{text}");

@@ -58,9 +58,9 @@ fn checked_of(recipe: &str, programs: &[&Sdfg]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where tensors are held in panels, a kernel is checked at sizes that have two of them.
+/// Where tensors are held in panels, a kernel is checked at sizes with two panels.
 #[test]
-fn products_and_what_surrounds_them_in_panels() -> Result<(), Failure> {
+fn products_and_their_neighbours_in_panels() -> Result<(), Failure> {
     let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } };
     let (pool, path) = (Pool::new(2)?, Path::new(env!("CARGO_MANIFEST_DIR")).join("mlp.yaml"));
     let programs = programs(&recipes::load::load(&path, &[])?, false)?;
@@ -82,7 +82,7 @@ fn products_and_what_surrounds_them_in_panels() -> Result<(), Failure> {
 
 /// Chains for GPUs are compared with kernels of the cores, which read back the tensors that they wrote on the way.
 #[test]
-fn chains_that_write_what_they_hand_on() -> Result<(), Failure> {
+fn chains_that_write_intermediate_results() -> Result<(), Failure> {
     let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } };
     let (pool, path) = (Pool::new(2)?, Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml"));
     let overrides = recipes::load::Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Default::default() };
@@ -109,7 +109,7 @@ fn chains_that_write_what_they_hand_on() -> Result<(), Failure> {
 
 /// A logarithm in another kernel than the sum it is taken of: half of the drawn values would have none.
 #[test]
-fn a_logarithm_is_checked_on_what_it_is_given() -> Result<(), Failure> {
+fn a_logarithm_is_checked_on_the_values_of_its_program() -> Result<(), Failure> {
     let device = Cores { toolchain: Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), ..Toolchain::system()? } };
     let (pool, path) = (Pool::new(2)?, Path::new(env!("CARGO_MANIFEST_DIR")).join("classifier.yaml"));
     let program = programs(&recipes::load::load(&path, &[])?, false)?.unfused;

@@ -44,7 +44,7 @@ fn run(program: &Sdfg, device: &Arc<dyn Device>, given: &Tensors, seed: u64) -> 
     Ok(execution.results()?)
 }
 
-/// Rows of scores that lie around an offset, f32 numbers all of them; two scores are masked.
+/// Rows of scores around an offset, all f32 numbers; two scores are masked.
 fn scores(offset: f64) -> Array2<f64> {
     Array2::from_shape_fn((7, 13), |(b, c)| match (b, c) {
         (2, 4) | (5, 0) => f64::NEG_INFINITY,

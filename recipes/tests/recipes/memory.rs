@@ -92,7 +92,7 @@ fn a_layer_keeps_its_results() -> Result<(), Failure> {
 
 /// Kernels that write in place would read their own results when they are run repeatedly.
 #[test]
-fn kernels_that_run_again_and_again_find_what_they_found_first() -> Result<(), Failure> {
+fn kernels_that_run_repeatedly_get_the_same_inputs() -> Result<(), Failure> {
     let (device, pool) = (device()?, Pool::new(2)?);
     let programs = programs(&load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml"), Overrides::default())?, false)?;
     let program = with_small_sizes(&programs.variants[0].program);

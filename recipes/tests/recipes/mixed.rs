@@ -114,7 +114,7 @@ impl Invented<'_> {
 }
 
 #[test]
-fn what_takes_longer_composed_is_undone_and_nothing_else() {
+fn only_fusions_that_take_longer_are_undone() {
     let recipe = shipped("mha.yaml");
     let composing = GemmFusion::generated(&recipe, &[], false).expect("programs");
     // Fewer bytes, less time: every fusion pays.

@@ -120,7 +120,7 @@ fn contraction_with_bias() {
 
 /// The tolerance is narrow enough to find errors: ReLU in place of GELU, another epsilon, a lost scale.
 #[test]
-fn another_model_is_told_apart() {
+fn another_model_is_refused_by_the_tolerance() {
     let vectors = Vectors::read("bert-base-encoder");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-base-encoder.yaml");
     let text = std::fs::read_to_string(path).unwrap();

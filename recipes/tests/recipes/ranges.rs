@@ -24,7 +24,7 @@ fn program(inputs: &str) -> Sdfg {
 }
 
 #[test]
-fn what_is_drawn_lies_in_its_range() -> Result<(), Failure> {
+fn drawn_values_lie_in_their_range() -> Result<(), Failure> {
     for (range, dtype, low, high, open) in [
         ("[0, 1]", "f32", 0.0, 1.0, [false, false]),
         ("\"(0, 1)\"", "bf16", 0.0, 1.0, [true, true]),
@@ -55,7 +55,7 @@ fn what_is_drawn_lies_in_its_range() -> Result<(), Failure> {
 }
 
 #[test]
-fn what_is_given_is_checked() -> Result<(), Failure> {
+fn given_values_are_checked() -> Result<(), Failure> {
     let (folder, program) = (tempfile::tempdir()?, program(&format!("  x: {{dims: [n, c], range: [0, 1]}}\n{LABELS}")));
     let good = random_inputs(&program, 3)?;
     let says = |data: &str, place: &[usize], value: f64| -> Result<String, Failure> {
@@ -126,7 +126,7 @@ fn ranges_that_fail() {
 
 /// Plans hold programs as JSON, tests as text.
 #[test]
-fn ranges_are_written_and_read_again() -> Result<(), Failure> {
+fn ranges_survive_writing_and_reading() -> Result<(), Failure> {
     let program = program(&format!("  x: {{dims: [n, c], range: \"(-1 / sqrt(size(c)), inf)\"}}\n{LABELS}"));
     let text = sdfg::text::print(&program);
     assert!(text.contains("a[n] i32 within [0.0, [C])"), "{text}");
@@ -140,7 +140,7 @@ const MASKED: &str = "model: m\ndims: {n: 40, i: 30}\ninputs:\n  x: [n, i]\nstep
                       where(x[n,i] < 0.1, s[n,i], 0)\"\ntrain: {upstream: y}\n";
 
 #[test]
-fn what_overflows_is_named_and_a_range_helps() -> Result<(), Failure> {
+fn overflows_are_named_and_a_range_helps() -> Result<(), Failure> {
     let of = |text: &str| -> Result<Option<String>, Failure> {
         Ok(overflow_message(&programs(&load_str("m.yaml", text, &[])?, false)?.operators))
     };
@@ -170,7 +170,7 @@ const THERE_AND_BACK: &str =
 
 /// The same recipe with a range has a plan.
 #[test]
-fn a_range_makes_a_plan_of_what_had_none() -> Result<(), Failure> {
+fn a_range_gives_a_plan_to_a_recipe_without_one() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let optimized = |text: &str| -> Result<std::process::Output, Failure> {
         let recipe = folder.path().join("m.yaml");

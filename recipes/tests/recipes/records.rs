@@ -34,7 +34,7 @@ fn read(archive: &mut ZipArchive<File>, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn the_choice_is_made_again_from_records() {
+fn the_choice_is_repeated_from_records() {
     let (mut proven, mut certificates) = (0, 0);
     for path in archives() {
         let mut archive = ZipArchive::new(File::open(&path).expect("an archive")).expect("an archive");

@@ -106,7 +106,7 @@ fn gates_are_stacked_where_none_is_made_of_another() {
 
 /// On a GPU attention's rows may be renormalized in backward from the inputs of softmax: then its results are not stored.
 #[test]
-fn on_a_gpu_rows_are_normalized_again_from_their_statistics() {
+fn on_a_gpu_rows_are_renormalized_from_their_statistics() {
     for recipe in ["mha.yaml", "bert-large-encoder.yaml"] {
         let programs = checked(recipe, Some(Fused::has));
         let named = |name: &str| programs.variants.iter().find(|v| v.key.to_string() == name).unwrap_or_else(|| panic!("{recipe}: {name}"));

@@ -119,7 +119,7 @@ fn file(folder: &Path, dtype: SafeDtype, bytes: &[u8]) -> Result<std::path::Path
 }
 
 #[test]
-fn what_is_refused_has_a_place() -> Result<(), Failure> {
+fn refused_values_have_a_place() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let says = |path: &Path, stored: &str| read(path, &given(&[("x", stored)])).expect_err("refused").to_string();
     let long: Vec<u8> = [5i64, 6, 1 << 40, 0, 0, -1].iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -139,7 +139,7 @@ fn what_is_refused_has_a_place() -> Result<(), Failure> {
 
 /// Integers are written exactly: f32 would lose those from 2^24 on.
 #[test]
-fn what_is_written_is_read_again() -> Result<(), Failure> {
+fn written_tensors_are_read_back() -> Result<(), Failure> {
     let (folder, names) = (tempfile::tempdir()?, ["f64", "f32", "bf16", "f16", "i64", "i32", "i16", "u8", "bit"]);
     let tensors: Vec<(String, &str)> = names.iter().map(|name| (format!("x_{name}"), *name)).collect();
     let program = given(&tensors.iter().map(|(name, dtype)| (name.as_str(), *dtype)).collect::<Vec<_>>());

@@ -15,7 +15,7 @@ use std::time::Duration;
 type Failure = Box<dyn std::error::Error>;
 
 #[test]
-fn what_is_wrong_is_left_out_and_the_rest_goes_on() -> Result<(), Failure> {
+fn wrong_kernels_are_left_out_and_the_others_stay() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let sizes = [("b", 20), ("i", 30), ("u", 40)].map(|(dim, size)| (dim.to_string(), size));
     let recipe = recipes::load::load_str("mlp.yaml", include_str!("../../mlp.yaml"), &sizes)?;

@@ -19,7 +19,7 @@ fn shim() -> Arc<dyn Device> {
     Arc::new(ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into()))
 }
 
-/// `y` of a one-step recipe with one configuration index for all kernels; `x` and its other inputs repeat these values.
+/// `y` of a one-step recipe with one configuration index for all kernels. Functions of the element index give `x` and other inputs.
 fn results(text: &str, given: &[(&str, &dyn Fn(usize) -> f64)], device: &Arc<dyn Device>, config: u64) -> Result<Vec<f64>, Failure> {
     let program = programs(&load_str("long.yaml", text, &[])?, false)?.unfused;
     let mut configuration = Configuration::default();
@@ -112,7 +112,7 @@ fn statistics_of_long_rows() -> Result<(), Failure> {
 
 /// 1/d is infinite for subnormal d, and subnormal for huge ones.
 #[test]
-fn rows_are_divided_by_what_has_no_reciprocal() -> Result<(), Failure> {
+fn rows_are_divided_by_values_without_a_reciprocal() -> Result<(), Failure> {
     let text = "model: rows\ndims: {r: 6, k: 40}\ninputs:\n  x: [r, k]\n  d: [r]\nsteps:\n  - \"y[r,k] = x[r,k] / d[r]\"\n";
     let divisors = [1e-40, -3e-45, 3e38, 2.0, f64::INFINITY, 1e-30];
     let x = |n: usize| [2e-40, 3e-45, 3e38, 1.0, 1.0, 1e-30][n / 40];

@@ -255,7 +255,7 @@ fn the_interpreter_has_the_same_special_values() -> Result<(), Failure> {
 }
 
 #[test]
-fn special_values_are_what_the_page_says() -> Result<(), Failure> {
+fn special_values_agree_with_the_page() -> Result<(), Failure> {
     let (cores, shim): (_, Arc<dyn Device>) =
         (cores()?, Arc::new(ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into())));
     let (pool, cases) = (Pool::new(1)?, Case::cases());

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn noise_is_said_to_be_noise() {
+    fn noise_is_reported_as_noise() {
         let load = |others| Some(Load { others, cores: 2, seconds: 1.0 });
         assert_eq!(disturbed(load(0.01), load(0.0)), None);
         assert_eq!(disturbed(None, None), None);

@@ -35,7 +35,7 @@ pub struct OptimizeArgs {
     /// Time for timing the best plans and the baselines as wholes [default: 20s, with a budget below 80s a quarter of it]
     #[arg(long, value_parser = duration)]
     timing: Option<Duration>,
-    /// Of plans that take at most this much longer than the fastest, the one that needs the least memory is taken
+    /// Take the plan that needs the least memory among plans that take at most this much longer than the fastest
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "1%")]
     pub memory_slack: f64,
 }

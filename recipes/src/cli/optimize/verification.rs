@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_plan_is_left_out_and_said_in_the_end() {
+    fn a_wrong_plan_is_left_out_and_reported_in_the_end() {
         let said = std::cell::RefCell::new(String::new());
         let say = |text: &str| said.borrow_mut().push_str(text);
         let mut verdicts = PlanChecks::new(&say);

@@ -25,7 +25,7 @@ pub struct Accuracy {
 /// Outputs and gradients of the recipe's operators, interpreted in f64 without rounding to stored types.
 ///
 /// # Errors
-/// Those of the interpreter.
+/// Errors of the interpreter.
 pub fn oracle(recipe: &Recipe, given: &Tensors, run: &Run) -> Result<Tensors, PipelineError> {
     let (program, _) = operators(recipe)?;
     let mut all = interpret(&program, given, run)?;
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_no_number_is_infinitely_wrong() {
+    fn missing_results_and_nan_are_infinitely_wrong() {
         let want = tensors(&[("y", [1.0; 3]), ("d_x", [1.0; 3])]);
         for found in accuracy(&tensors(&[("y", [1.0, f64::NAN, 1.0])]), &want) {
             assert!(found.largest.is_infinite() && found.norm.is_infinite(), "{found:?}");

@@ -240,7 +240,7 @@ mod tests {
     /// The gradient of the keys' bias is zero. Its computed value consists of rounding errors of its terms, which are as large as those
     /// of the other biases' gradients.
     #[test]
-    fn roundings_of_what_cancels_are_relative_to_its_terms() -> Result<(), Box<dyn std::error::Error>> {
+    fn roundings_after_cancellation_are_relative_to_the_terms() -> Result<(), Box<dyn std::error::Error>> {
         let recipe = crate::load::load(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml"), &[])?;
         let program = crate::pipeline::variants::programs::programs(&recipe, false)?.variants.remove(0).program;
         let large = ArrayD::from_shape_fn(IxDyn(&[5, 5]), |i| 100.0 - 30.0 * i[0] as f64);

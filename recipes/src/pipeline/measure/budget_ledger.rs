@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Seconds by program, kept beside the records.
+/// Seconds of budget that sweeps have spent, by program; a file in the output folder.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct BudgetLedger {
     #[serde(skip)]

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_leave_something_to_what_they_are_parts_of() {
+    fn parts_leave_some_of_the_whole() {
         let policy = BudgetPolicy::DEFAULT;
         assert!(policy.partial_fusion + policy.merging < 0.5);
         assert!(policy.confirming + policy.refining < 1.0 && policy.precompiling + policy.confirming + policy.refining < 1.0);

@@ -51,7 +51,7 @@ fn points(spec: &KernelSpec, program: &Sdfg) -> u64 {
     dims.iter().map(size).fold(1, u64::saturating_mul)
 }
 
-/// What a failure means for the sweep.
+/// The effect of a failure on the sweep.
 fn fault(error: KernelError) -> Fault {
     match error.blame() {
         Blame::Configuration => Fault::Configuration(error.to_string()),
@@ -60,7 +60,7 @@ fn fault(error: KernelError) -> Fault {
     }
 }
 
-/// What the small sizes of a program depend on: blocked dims, dims that must be multiples, dims that keep their sizes, and a limit on the
+/// The key of a program at small sizes: blocked dims, dims that must be multiples, dims that keep their sizes, and a limit on the
 /// others.
 type Small = (BTreeSet<(String, u32)>, Vec<(String, i64)>, Vec<String>, i64);
 

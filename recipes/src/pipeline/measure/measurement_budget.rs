@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_costs_more_than_is_left_is_not_begun() {
+    fn programs_beyond_the_budget_are_not_begun() {
         let second = Duration::from_secs(1);
         let mut time = MeasurementBudget::until(Instant::now().checked_add(100 * second));
         assert!(time.too_dear(1_000_000).is_none(), "nothing is known yet");

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_holds_numbers_that_no_kernel_writes() -> Result<(), Box<dyn std::error::Error>> {
+    fn inputs_hold_numbers_that_no_kernel_writes() -> Result<(), Box<dyn std::error::Error>> {
         let device = Cores { toolchain: Toolchain::system()? };
         let mut operands = ScratchOperands::default();
         let taken = operands.take(&[room(64, true), room(64, false)], &device, 1)?;

@@ -1,4 +1,4 @@
-//! The sweep over every program of a recipe, and the choice among all of them.
+//! The sweep over every program of a recipe, and the choice among all programs.
 
 use super::budget_ledger::BudgetLedger;
 use super::budget_policy::BudgetPolicy;
@@ -27,7 +27,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a sweep runs on and with.
+/// The resources and limits of a sweep.
 pub struct SweepContext<'a> {
     pub pool: &'a Pool,
     pub device: &'a dyn Device,
@@ -48,7 +48,7 @@ pub struct SweepContext<'a> {
     pub progress: &'a mut dyn FnMut(SweepEvent),
 }
 
-/// What a sweep cannot do without: workers, device, records and the ledger of earlier sweeps.
+/// The required resources of a sweep: workers, device, records and the ledger of earlier sweeps.
 pub struct MeasurementSetup<'a> {
     pub pool: &'a Pool,
     pub device: &'a dyn Device,

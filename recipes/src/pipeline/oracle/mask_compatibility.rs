@@ -60,7 +60,7 @@ mod tests {
     /// All programs of a recipe draw its masks, also where a dim has one element. A recipe whose next step sums another dim draws other
     /// masks.
     #[test]
-    fn plans_draw_what_their_recipe_says() {
+    fn plans_draw_the_masks_of_their_recipe() {
         let recipe = |next: &str, b: usize| {
             let head = format!("model: m\ndims: {{b: {b}, i: 8, u: 4}}\ninputs:\n  x: [i, b]\nparameters:\n  w: [u, i]\n  v: [u, b]\n");
             let text = format!("{head}steps:\n  - \"h[i,b] = dropout(relu(x), rate: 0.5)\"\n  - {next}\ntrain: {{upstream: y}}\n");

@@ -322,7 +322,7 @@ mod tests {
 
     /// Values that would make a program's results NaN are not drawn.
     #[test]
-    fn a_logarithm_is_given_what_is_positive() -> Result<(), Box<dyn std::error::Error>> {
+    fn logarithms_get_positive_values() -> Result<(), Box<dyn std::error::Error>> {
         let negative = |step: &str| -> Result<usize, Box<dyn std::error::Error>> {
             let text = format!("model: m\ndims: {{n: 50, i: 20}}\ndtype: f32\ninputs:\n  x: [n, i]\nsteps:\n  - \"{step}\"\n");
             let drawn = random_inputs(&crate::load::load_str("m.yaml", &text, &[])?.program, 1)?;
@@ -352,7 +352,7 @@ mod tests {
 
     /// NumPy's labels are integers, and its files may be compressed.
     #[test]
-    fn what_numpy_writes_is_read() -> Result<(), Box<dyn std::error::Error>> {
+    fn numpy_files_are_read() -> Result<(), Box<dyn std::error::Error>> {
         let text = "model: m\ndims: {n: 3, c: 7}\ninputs:\n  x: [n, c]\n  label: {dims: [n], dtype: i32}\nsteps:\n  - \
                     \"y[n] = sum(where(label[n] == c, x[n,c], 0), over: c)\"\n";
         let program = crate::load::load_str("m.yaml", text, &[])?.program;

@@ -52,7 +52,7 @@ mod tests {
 
     /// One flipped element among many passes; a wrong scale, a wrong block or a NaN does not.
     #[test]
-    fn jumps_are_told_from_mistakes() {
+    fn jumps_differ_from_mistakes() {
         let want = ArrayD::from_shape_fn(IxDyn(&[2000, 1000]), |i| ((i[0] * 7 + i[1] * 13) % 29) as f64 - 14.0);
         let bound = kink_bound(Dtype::F32, 1024);
         let mut flipped = want.clone();

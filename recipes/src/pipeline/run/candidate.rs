@@ -1,4 +1,4 @@
-//! A program with a configuration of each of its kernels: what is assembled, run and timed.
+//! A program with a configuration for each kernel: candidates are assembled, run and timed.
 
 use sdfg::config::{Configuration, KernelConfig};
 use sdfg::{Sdfg, Unit};

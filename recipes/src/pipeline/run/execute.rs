@@ -52,7 +52,7 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// A candidate, on as many streams as it says and the device has.
+    /// A candidate on its number of streams, as far as the device has these.
     pub fn of(candidate: &Candidate, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
         let streams = device.streams().map_or(1, |streams| streams.count().min(candidate.streams));
         Execution::on(streams, &candidate.program, &candidate.configuration, device)

@@ -209,7 +209,7 @@ mod tests {
 
     /// A wrong plan neither wins nor sets the time that others are compared with.
     #[test]
-    fn what_is_wrong_does_not_take_part() {
+    fn wrong_plans_do_not_compete() {
         let times = [(100.0, 500), (90.0, 300), (101.0, 300), (103.0, 10)];
         let without = |wrong: &[usize], slack| preferred(&times, slack, &wrong.iter().copied().collect());
         assert_eq!(
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_choice_and_what_is_near_the_fastest_are_timed_again() {
+    fn the_choice_and_plans_near_the_fastest_are_retimed() {
         assert_eq!(near(&[110.0, 100.0, 102.9, 103.1], 0.01), [0, 1, 2]);
         assert_eq!(near(&[110.0, 100.0, 102.9, 103.1], 0.05), [0, 1, 2, 3]);
         assert_eq!(near(&[], 0.01), [0usize; 0]);

@@ -103,7 +103,7 @@ pub fn used(placed: &[Placed]) -> usize {
 /// Issues launches on the streams of a device that records.
 ///
 /// # Errors
-/// What `launch` returns, given a launch's number; a device that failed.
+/// Errors of `launch`, which gets a launch's number; a device that failed.
 pub fn put(placed: &[Placed], streams: &dyn Streams, mut launch: impl FnMut(usize) -> Result<(), KernelError>) -> Result<(), KernelError> {
     // Event numbers: each launch marks its own index, the beginning marks `placed.len()`, and the end of stream `n` marks `placed.len() +
     // n`.

@@ -29,7 +29,7 @@ fn halves(workers: usize) -> Vec<usize> {
     std::iter::successors(Some(workers / 2), |n| Some(n / 2)).take_while(|n| *n > 0).collect()
 }
 
-/// Times a plan on all workers and on half of them, a quarter and so on in turns; `None` where all are as fast.
+/// Times a plan on all workers and on half of them, a quarter and so on in turns; `None` if no smaller number is clearly faster.
 ///
 /// # Errors
 /// A plan that does not run; a system that refuses threads.

@@ -52,7 +52,7 @@ impl<'a> GemmFusion<'a> {
         GemmFusion::of(&Arc::new(Rewriting::new(recipe, options, None)), VariantId::GemmFused, weights)
     }
 
-    /// As a row of the table says.
+    /// The fusion for a row of the table.
     /// For a row of the table.
     /// # Errors
     /// As [`GemmFusion::generated`].

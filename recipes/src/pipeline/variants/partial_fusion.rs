@@ -156,7 +156,7 @@ pub struct TrialCost {
     /// Equivalent kernels that change as well: times are sums over the subject and these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alike: Vec<String>,
-    /// What the change cannot achieve, and why.
+    /// A fusion that the change prevents, and why.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
@@ -223,7 +223,7 @@ pub fn weigh(change: &Change, from: &Trial, to: &Trial, times: Times) -> TrialCo
     }
 }
 
-/// Applies the changes that pay, in descending order of what each saves alone. A change is made if it lowers the sum of best times on top
+/// Applies the changes that pay, in descending order of their separate savings. A change is made if it lowers the sum of best times on top
 /// of the earlier ones. If a program with several changes has a kernel without a time, the saving of the change alone decides: the
 /// program is measured before it competes.
 ///
@@ -314,7 +314,7 @@ mod tests {
         [("a+bias+b+norm", 10.0), ("a+bias", 3.0), ("b+norm", 4.0), ("a", 2.5), ("bias", 1.0), ("b", 3.5), ("norm", 1.0)];
 
     #[test]
-    fn a_chain_that_does_not_pay_falls_back_to_what_does() {
+    fn a_chain_that_does_not_pay_falls_back_to_epilogues() {
         let from = made(&FusionSet::default());
         let (found, weighed) = mixed(&from, &TIMES);
         assert_eq!(names(&found), ["a+bias", "b+norm"]);
@@ -331,7 +331,7 @@ mod tests {
 
     /// Equivalent kernels are changed together; other kernels and other kinds are not.
     #[test]
-    fn what_is_alike_changes_together() {
+    fn equivalent_kernels_change_together() {
         let change = |subject: &str, kind: Kind| Change {
             subject: subject.into(),
             kinds: kinds(&[Kind::Epilogue, Kind::Rows]),
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pays_is_kept() {
+    fn fusions_that_pay_are_kept() {
         let mut times = TIMES;
         times[0].1 = 6.0;
         let from = made(&FusionSet::default());
@@ -367,7 +367,7 @@ mod tests {
 
     /// If no configuration of a fused kernel was right, its parts are run as separate kernels.
     #[test]
-    fn what_cannot_be_run_is_undone() {
+    fn fusions_that_cannot_run_are_undone() {
         let times: Vec<(&str, f64)> = TIMES.into_iter().filter(|(key, _)| !["a+bias+b+norm", "a+bias"].contains(key)).collect();
         let (found, weighed) = mixed(&made(&FusionSet::default()), &times);
         assert_eq!(names(&found), ["a", "bias", "b", "norm"]);
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_chosen() {
+    fn changes_without_times_are_not_made() {
         let from = made(&FusionSet::default());
         let (found, weighed) = mixed(&from, &TIMES[..3]);
         assert_eq!(names(&found), ["a+bias", "b+norm"]);

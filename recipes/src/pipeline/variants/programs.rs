@@ -22,7 +22,7 @@ pub struct Variant {
     /// The operations before expansion.
     pub operators: Sdfg,
     pub program: Sdfg,
-    /// What each rewrite did and saved, beginning with the recipe or the given operators.
+    /// The effect and the savings of each rewrite, beginning with the recipe or the given operators.
     pub steps: Vec<transforms::Step>,
     /// Why neighbouring kernels stay separate.
     pub refusals: Vec<Refusal>,
@@ -131,7 +131,7 @@ fn variants(
             let (plain, stacked) = rayon::join(|| made(&[]), || made(longest));
             let Some(plain) = plain? else { return Ok(vec![]) };
             let bytes = moved_bytes(&plain.program);
-            // Most of what stacking saves, fused contractions save too.
+            // Fused contractions already save most bytes that stacking would save.
             let stacked = stacked?.filter(|v| moved_bytes(&v.program) < bytes);
             Ok(vec![Some(plain), stacked])
         }

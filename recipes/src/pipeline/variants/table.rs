@@ -198,7 +198,7 @@ impl VariantRow {
 /// Every variant, in the order in which a GPU sweeps them.
 ///
 /// Shares: programs with fused contractions win most often and have kernels of their own; stacked ones share most kernels with the
-/// fused one, so that they need little. On a GPU what is left after the first round goes to the fastest program, and variants that
+/// fused one, so that they need little. On a GPU the rest after the first round goes to the fastest program, and variants that
 /// seldom win get less in it.
 #[rustfmt::skip]
 pub const VARIANTS: &[VariantRow] = &[
@@ -263,7 +263,7 @@ impl VariantId {
 pub struct VariantKey {
     pub id: VariantId,
     pub stacked: Vec<String>,
-    /// Of a trial: the change that it tries.
+    /// The change that a trial makes; `None` for other variants.
     pub trial: Option<String>,
 }
 

@@ -335,7 +335,7 @@ fn the_ways_around_are_recipes() {
 }
 
 #[test]
-fn what_memlet_wrote_is_no_recipe() {
+fn files_written_by_memlet_are_no_recipes() {
     let folder = tempfile::tempdir().unwrap();
     let says = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -412,7 +412,7 @@ fn infinity_is_no_name() {
 }
 
 #[test]
-fn a_model_is_called_whatever_people_call_it() {
+fn a_model_may_have_any_name() {
     let named = |name: &str| with_steps(&["a[i] = g[i]"]).replace("model: test", &format!("model: {name}"));
     for (written, name) in
         [("gpt-2", "gpt-2"), ("\"a */ b/../c: \\\"d\\\"\"", "a */ b/../c: \"d\""), ("Modèle 模型", "Modèle 模型"), ("inf", "inf")]
@@ -454,7 +454,7 @@ fn a_tensor_that_is_also_an_index_is_ambiguous_without_brackets() {
 }
 
 #[test]
-fn what_no_step_reads_is_told_and_no_error() {
+fn unread_tensors_are_reported_without_an_error() {
     let recipe =
         recipes::load::load_str("t.yaml", &with_steps(&["a[u,b,j] = w[u,i] * x[i,b,j] + sum(s[b,j,k], over: k) + c[u]"]), &[]).unwrap();
     let told: Vec<String> = recipe.unread.iter().map(ToString::to_string).collect();
@@ -506,7 +506,7 @@ fn files_that_fail() {
 }
 
 #[test]
-fn aliases_count_as_what_they_stand_for() {
+fn aliases_count_as_their_targets() {
     let line = |n: usize| format!("a{n}: &a{n} [{}]\n", vec![format!("*a{}", n.saturating_sub(1)); 9].join(","));
     let text = format!("model: m\na0: &a0 [{}]\n{}", ["x"; 9].join(","), (1..8).map(line).collect::<String>());
     check(&text, &["t.yaml:7:18: this is not valid YAML: it is larger than any recipe, each alias counted as all that it stands for"]);

@@ -19,7 +19,7 @@ fn a_sum_of_many_terms_is_read_term_by_term() {
 }
 
 #[test]
-fn what_is_nested_is_read_level_by_level() {
+fn nested_values_are_read_level_by_level() {
     let nested = |open: &str, close: &str, deep: usize| format!("a[i] = {}relu(g){}", open.repeat(deep), close.repeat(deep));
     for step in [
         nested("where(g > 0, ", ", 0)", 45),
