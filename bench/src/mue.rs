@@ -1,8 +1,8 @@
 //! Memory usage efficiency: MUE = Q/D · B/B̂ · 100, with its two factors.
 //!
-//! Q is the least number of bytes that must move (each tensor at the kernel's outer memlets once), D the bytes that the implementation
-//! moves, B the bandwidth it reaches, B̂ the copy bandwidth of the same run. A kernel is at 100 only if it moves every byte once *and*
-//! moves it as fast as a copy does.
+//! Q is the least number of bytes that must move: each tensor at the kernel's outer memlets once. D are the bytes that the implementation
+//! moves, B is the bandwidth it reaches, and B̂ the copy bandwidth of the same run. A kernel is at 100 only if it moves every byte once
+//! *and* moves it as fast as a copy does.
 
 use crate::unit::{Bytes, Measured, Milliseconds};
 use serde::{Deserialize, Serialize};

@@ -13,7 +13,7 @@ const NAME: &str = "totals";
 const ROW: i32 = 48;
 const TOP: i32 = 72;
 const RIGHT: i32 = 800;
-/// Room for the longest name of a plan, `combined · exact, chosen again · in the step`, and a little more.
+/// Pixels for the longest name of a plan, such as `partially fused · exact, chosen again · in the step`.
 const LONGEST: i32 = 360;
 
 /// One bar for each contender: forward and backward where they were timed separately, else the step as a whole.

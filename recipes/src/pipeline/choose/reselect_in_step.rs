@@ -1,7 +1,7 @@
 //! Reselects layouts by the times that kernels take within the step.
 //!
 //! Times of kernels alone serve well for choosing among configurations of one kernel, but less well among layouts. In the step a kernel
-//! finds less of its data in the caches, which costs more in some layouts than in others, and selection favours configurations with lucky
+//! finds less of its data in the caches, which costs more in some layouts than in others. Selection also favours configurations with lucky
 //! timings. So times within the step replace times alone, and the selection is repeated. Newly selected configurations are timed within
 //! the step in turn, until the selection repeats or the time is up. The best candidate that was run is taken.
 //!

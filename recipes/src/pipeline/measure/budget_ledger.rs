@@ -14,7 +14,7 @@ pub struct BudgetLedger {
     #[serde(skip)]
     path: PathBuf,
     seconds: BTreeMap<String, f64>,
-    /// How many measurements the records held when the plan was written.
+    /// The number of configurations and fresh samples in the records when the plan was written.
     #[serde(default)]
     settled: Option<usize>,
     /// Seconds of wall-clock time by program. They differ from `seconds` where a sweep ended before or after its share.

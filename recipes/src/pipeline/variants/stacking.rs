@@ -1,8 +1,8 @@
 //! The ways of stacking a recipe's weights.
 //!
 //! A group of contractions may be stacked whole or in part, and each way is a program. Consecutive layers have groups of weights with the
-//! same dims; these are stacked alike, in one program. The fastest way in one layer is the fastest in the next, so separate programs for each
-//! layer would only multiply the work.
+//! same dims; these are stacked alike, in one program. The fastest way in one layer is the fastest in the next, so separate programs
+//! for each layer would only multiply the work.
 
 use sdfg::{Dtype, Sdfg};
 use transforms::stack::groups;
