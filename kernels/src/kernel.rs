@@ -166,7 +166,7 @@ impl KernelSpec {
         let unit = match &self.unit {
             Unit::Scope(scope) => serde_json::to_string(scope),
             Unit::Operation(operation) => serde_json::to_string(operation),
-            Unit::Nested(_) | Unit::Alternatives(_) => Ok(format!("{:?}", self.unit)),
+            Unit::Nested(_) => Ok(format!("{:?}", self.unit)),
         };
         hasher.update(unit.unwrap_or_else(|_| format!("{:?}", self.unit)).as_bytes());
         if self.tf32 {
@@ -212,7 +212,6 @@ fn touched(unit: &Unit) -> (Vec<String>, Vec<String>) {
             let once = |names: Vec<String>| names.into_iter().collect::<IndexSet<_>>().into_iter().collect();
             (once(all.iter().flat_map(|(r, _)| r.clone()).collect()), once(all.iter().flat_map(|(_, w)| w.clone()).collect()))
         }
-        Unit::Alternatives(_) => (vec![], vec![]),
     }
 }
 

@@ -64,7 +64,7 @@ pub struct Configuration {
     pub layouts: BTreeMap<String, Layout>,
     /// By kernel name.
     pub kernels: BTreeMap<String, KernelConfig>,
-    /// Alternatives node → chosen variant.
+    /// Always empty; plans have it since the time when programs held alternatives.
     #[serde(default)]
     pub variants: BTreeMap<String, String>,
 }

@@ -151,12 +151,6 @@ impl Drawing {
                     self.node(depth, &own, &nested.name, "shape=component");
                     self.inner(&nested.name, &nested.program, &own, depth);
                 }
-                Node::Alternatives(alternatives) => {
-                    self.node(depth, &own, &alternatives.name, "shape=diamond");
-                    for (n, (variant, program)) in alternatives.variants.iter().enumerate() {
-                        self.inner(variant, program, &format!("{own}_{n}"), depth);
-                    }
-                }
             }
         }
     }

@@ -49,8 +49,8 @@ pub use layout::Layout;
 pub use library::{Class, Op};
 pub use memlet::{Combine, Memlet, Range};
 pub use node::{
-    Alternatives, Computation, Direction, Edge, EdgeId, Index, IndexKind, Library, Map, Nested, Node, NodeId, Operand, Operation, Port,
-    StateId, Tasklet, Vertex,
+    Computation, Direction, Edge, EdgeId, Index, IndexKind, Library, Map, Nested, Node, NodeId, Operand, Operation, Port, StateId, Tasklet,
+    Vertex,
 };
 pub use scalar::{Binary, Scalar, Unary};
 pub use scope::{Item, Scope, Unit};

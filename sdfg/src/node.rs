@@ -145,14 +145,6 @@ impl Nested {
     }
 }
 
-/// Mutually exclusive programs with equal boundary memlets; measurement decides.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Alternatives {
-    pub name: String,
-    /// (name of the variant, program). At least one; all have the same boundary.
-    pub variants: Vec<(String, Sdfg)>,
-}
-
 // Programs have few nodes; boxing the large variants would cost every pattern more than it saves.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -167,7 +159,6 @@ pub enum Node {
     },
     Library(Library),
     Nested(Nested),
-    Alternatives(Alternatives),
 }
 
 /// A node and the map entry that directly holds it.

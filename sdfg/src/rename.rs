@@ -31,14 +31,14 @@ pub enum NameKind {
 type Rename<'r> = &'r mut dyn FnMut(NameKind, &str) -> String;
 
 impl Unit {
-    /// The same unit under other names, in the order in which they come; `None` for nested programs and alternatives. Origins are left
+    /// The same unit under other names, in the order in which they come; `None` for nested programs. Origins are left
     /// out: they speak of the names before.
     pub fn renamed(&self, rename: Rename) -> Option<Unit> {
         let mut walk = Walk { rename, bound: Vec::new() };
         match self {
             Unit::Scope(scope) => Some(Unit::Scope(walk.scope(scope))),
             Unit::Operation(operation) => Some(Unit::Operation(walk.operation(operation))),
-            Unit::Nested(_) | Unit::Alternatives(_) => None,
+            Unit::Nested(_) => None,
         }
     }
 }

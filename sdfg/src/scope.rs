@@ -36,7 +36,6 @@ pub enum Unit {
     Operation(Operation),
     Scope(Scope),
     Nested(crate::node::Nested),
-    Alternatives(crate::node::Alternatives),
 }
 
 impl Scope {
@@ -125,7 +124,6 @@ impl Unit {
             Unit::Operation(operation) => &operation.name,
             Unit::Scope(scope) => &scope.map.label,
             Unit::Nested(nested) => &nested.name,
-            Unit::Alternatives(alternatives) => &alternatives.name,
         }
     }
 

@@ -178,7 +178,7 @@ impl State {
                 Node::MapEntry(_) => body.push(Item::Scope(self.scope(node)?)),
                 Node::Tasklet(_) => body.push(Item::Tasklet(self.computation(node)?)),
                 Node::Library(_) => body.push(Item::Operation(self.operation(node)?)),
-                Node::Access(_) | Node::MapExit { .. } | Node::Nested(_) | Node::Alternatives(_) => {}
+                Node::Access(_) | Node::MapExit { .. } | Node::Nested(_) => {}
             }
         }
         Some(Scope { map, body })
@@ -221,7 +221,7 @@ impl State {
         })
     }
 
-    /// What stands at the top level, in topological order: map entries, library nodes, nested programs, alternatives.
+    /// What stands at the top level, in topological order: map entries, library nodes, nested programs.
     /// Empty if the state has a cycle (validation reports it).
     pub fn units(&self) -> Vec<(NodeId, Unit)> {
         let mut units = Vec::new();
@@ -230,7 +230,6 @@ impl State {
                 Some(Node::MapEntry(_)) => self.scope(node).map(Unit::Scope),
                 Some(Node::Library(_)) => self.operation(node).map(Unit::Operation),
                 Some(Node::Nested(nested)) => Some(Unit::Nested(nested.clone())),
-                Some(Node::Alternatives(alternatives)) => Some(Unit::Alternatives(alternatives.clone())),
                 _ => None,
             };
             units.extend(unit.map(|u| (node, u)));

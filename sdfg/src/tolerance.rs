@@ -184,8 +184,8 @@ pub enum ToleranceError {
 /// Length, depth and roundings of every heap container that a unit writes, from its code and maps; what it reads counts
 /// as exact but for its own rounding.
 ///
-/// Reductions that feed each other add their lengths. An operation is derived from its expansion; a nested program or
-/// alternative from all its units in turn.
+/// Reductions that feed each other add their lengths. An operation is derived from its expansion; a nested program from
+/// all its units in turn.
 pub fn unit_tolerance(program: &Sdfg, unit: &Unit) -> Result<BTreeMap<String, Tolerance>, ToleranceError> {
     let mut chains = Chains { program, unit: unit.name(), known: BTreeMap::new() };
     chains.unit(unit)?;
@@ -261,7 +261,6 @@ impl Chains<'_> {
             Unit::Operation(operation) => self.operation(operation, &mut vec![]),
             Unit::Scope(scope) => self.scope(scope, &mut vec![]),
             Unit::Nested(nested) => self.inside(&nested.program),
-            Unit::Alternatives(alternatives) => alternatives.variants.iter().try_for_each(|(_, variant)| self.inside(variant)),
         }
     }
 

@@ -29,7 +29,6 @@ fn infinities_holes_nesting_and_transitions_survive() {
                  n2 = map m [h=0:h:2 over j sequential]
                  n3 in n2 = tasklet t { out = where([h] < 1.0, -inf, x) }
                  n5 = nested inner [h=h+1] program q { state s0 a { } }
-                 n6 = alternatives a { variant v program r { } }
                  n7 in n2 = exit n2
                  e4 = n2:OUT_x -> n3:x moves x[h-1] volume 3 wcr online_softmax dynamic fill -inf
                  e9 = n3:out -> n7 moves x[0:h:2] fill 0.1

@@ -77,7 +77,7 @@ fn every_operator_survives() {
 }
 
 #[test]
-fn nested_programs_and_alternatives_survive() {
+fn nested_programs_survive() {
     let text = "\
 program outer {
   state s0 forward {
@@ -86,14 +86,6 @@ program outer {
         state s0 forward {
         }
       }
-    n1 = alternatives qkv {
-      variant stacked
-        program one {
-        }
-      variant separate
-        program two {
-        }
-    }
   }
 }
 ";

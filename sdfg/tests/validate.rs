@@ -313,19 +313,6 @@ fn boundaries() {
         errors(&with(&format!("nested q [h=h] {inner}"))),
         [(Kind::Name, "p/q: the size of dim `k` uses the symbol `k`, which nothing binds; give it a value in `sizes`".to_string())]
     );
-    let other = "program r { dims h, k input x[k, h] f32 state s0 a { } }";
-    assert_eq!(
-        errors(&with(&format!("alternatives a {{ variant one {inner} variant two {other} }}"))),
-        [(
-            Kind::Boundary,
-            "p, s0, n20: the variants `one` and `two` exchange different containers with the outside; declare the same ones in both"
-                .to_string()
-        )]
-    );
-    assert_eq!(
-        errors(&with("alternatives a { }")),
-        [(Kind::Boundary, "p, s0, n20: `a` offers no variant; give it one at least".to_string())]
-    );
     let lacking = "program q { state s0 a { } }";
     assert_eq!(
         errors(&with(&format!("nested q [] {lacking} e20 = n0 -> n20:x moves x[0:h, 0:k]"))),

@@ -51,7 +51,6 @@ pub(crate) fn kind_of(state: &State, node: NodeId) -> Option<(&str, Kind)> {
         Node::Library(library) if matches!(library.op, Op::Contraction { .. }) => Some((&library.name, Kind::Contraction)),
         Node::Library(library) => Some((&library.name, Kind::Other)),
         Node::Nested(nested) => Some((&nested.name, Kind::Other)),
-        Node::Alternatives(alternatives) => Some((&alternatives.name, Kind::Other)),
         Node::Access(_) | Node::Tasklet(_) | Node::MapExit { .. } => None,
     }
 }

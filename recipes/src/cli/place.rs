@@ -36,7 +36,7 @@ pub fn place(program: &Sdfg, name: &str) -> Option<Place> {
     let holds = |unit: &Unit| match unit {
         Unit::Scope(scope) => scope.operators().iter().any(|o| o == name) || scope.writes().contains_key(name),
         Unit::Nested(nested) => nested.program.units().iter().any(|(_, _, inner)| inner.name() == name),
-        Unit::Operation(_) | Unit::Alternatives(_) => false,
+        Unit::Operation(_) => false,
     };
     units.iter().find(|(_, _, unit)| holds(unit)).map(|(_, _, unit)| Place::Inside(unit.name().to_string()))
 }

@@ -122,9 +122,6 @@ fn touched(program: &Sdfg, unit: &Unit) -> (BTreeSet<String>, BTreeSet<String>) 
             (reads.into_iter().filter(is_heap).collect(), writes.into_iter().filter(is_heap).collect())
         }
         Unit::Nested(nested) => shared_names(program, &nested.program),
-        Unit::Alternatives(alternatives) => {
-            alternatives.variants.first().map_or_else(Default::default, |(_, variant)| shared_names(program, variant))
-        }
     }
 }
 
@@ -237,13 +234,6 @@ impl Machine<'_> {
                     symbols.insert(name.clone(), value);
                 }
                 self.nested(place, &nested.program, symbols)
-            }
-            Unit::Alternatives(alternatives) => {
-                let (_, variant) =
-                    alternatives.variants.first().ok_or_else(|| InterpretError::NoVariant { name: alternatives.name.clone() })?;
-                let mut symbols = variant.sizes.clone();
-                symbols.extend(self.symbols.clone());
-                self.nested(place, variant, symbols)
             }
         }
     }

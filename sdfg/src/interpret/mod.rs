@@ -5,7 +5,7 @@
 //! by f64 rounding only; [`crate::tolerance`] says how far a kernel may be from it.
 //!
 //! Choices where the program leaves freedom: all indices run upwards; the sequential indices of a map run outside its
-//! others; alternatives run their first variant; every value that nothing has written is NaN. A heap container that a
+//! others; every value that nothing has written is NaN. A heap container that a
 //! scope writes with a combine starts from the identity before the first such scope of a run; an operation's outputs
 //! start anew each time it runs.
 
@@ -86,8 +86,6 @@ pub enum InterpretError {
     Cycle { program: String, state: String },
     #[error("`{program}` ran {limit} states without an end; check the conditions of its transitions")]
     StepLimit { program: String, limit: u64 },
-    #[error("the alternatives `{name}` have no variant")]
-    NoVariant { name: String },
 }
 
 /// What an integer type holds, in words.

@@ -134,11 +134,6 @@ fn touched(unit: &Unit, reads: &mut Vec<String>, writes: &mut Vec<String>) {
         }
         Unit::Scope(scope) => touched_in(scope, reads, writes),
         Unit::Nested(nested) => nested.program.units().iter().for_each(|(_, _, unit)| touched(unit, reads, writes)),
-        Unit::Alternatives(alternatives) => {
-            for (_, variant) in &alternatives.variants {
-                variant.units().iter().for_each(|(_, _, unit)| touched(unit, reads, writes));
-            }
-        }
     }
 }
 

@@ -93,8 +93,7 @@ impl Movement {
     }
 }
 
-/// Every kernel of a program in order. Nested programs, unless they are groups, and the first variant of alternatives count kernel by
-/// kernel.
+/// Every kernel of a program in order. Nested programs count kernel by kernel, unless they are groups.
 pub fn movement(program: &Sdfg) -> Result<Vec<Movement>, MovementError> {
     movement_under(program, &program.sizes)
 }
@@ -153,12 +152,6 @@ fn unit_movement_under(program: &Sdfg, symbols: &Bindings, unit: &Unit, pass: Di
             }
             let kernels = movement_under(&nested.program, &inner)?;
             return Ok(if nested.is_group() { together(&nested.name, pass, kernels).into_iter().collect() } else { kernels });
-        }
-        Unit::Alternatives(alternatives) => {
-            let Some((_, variant)) = alternatives.variants.first() else { return Ok(vec![]) };
-            let mut inner = variant.sizes.clone();
-            inner.extend(symbols.clone());
-            return movement_under(variant, &inner);
         }
     };
     let Count { reads, writes, masks, flop, .. } = count;

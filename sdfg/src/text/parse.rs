@@ -11,9 +11,7 @@ use crate::graph::{Condition, Relation, Sdfg, Transition};
 use crate::library::operator::{Field, Fields, Shape};
 use crate::library::{DEFINITIONS, Op};
 use crate::memlet::{Combine, Memlet, Range};
-use crate::node::{
-    Alternatives, Direction, Edge, EdgeId, Index, IndexKind, Library, Map, Nested, Node, NodeId, Port, StateId, Tasklet, Vertex,
-};
+use crate::node::{Direction, Edge, EdgeId, Index, IndexKind, Library, Map, Nested, Node, NodeId, Port, StateId, Tasklet, Vertex};
 use crate::scalar::Scalar;
 use crate::state::State;
 use crate::symbol::Expr;
@@ -285,18 +283,7 @@ fn node(cursor: &mut Cursor) -> Result<Node, TextError> {
         let program = Box::new(cursor.nested(10, program)?);
         return Ok(Node::Nested(Nested { name, program, symbols }));
     }
-    if cursor.eat_word("alternatives") {
-        let name = cursor.want_name("the name of the alternatives")?;
-        cursor.want("{")?;
-        let mut variants = Vec::new();
-        while !cursor.eat("}") {
-            cursor.want_word("variant")?;
-            let variant = cursor.want_name("the name of the variant")?;
-            variants.push((variant, cursor.nested(10, program)?));
-        }
-        return Ok(Node::Alternatives(Alternatives { name, variants }));
-    }
-    Err(cursor.expected("`access`, `map`, `exit`, `tasklet`, `library`, `nested` or `alternatives`"))
+    Err(cursor.expected("`access`, `map`, `exit`, `tasklet`, `library` or `nested`"))
 }
 
 fn index(cursor: &mut Cursor) -> Result<Index, TextError> {

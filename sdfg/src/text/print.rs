@@ -234,15 +234,6 @@ fn show_node(node: &Node, depth: usize, into: &mut String) {
             _ = writeln!(into, "nested {} [{symbols}]", name(&nested.name));
             show_program(&nested.program, depth + 1, into);
         }
-        Node::Alternatives(alternatives) => {
-            _ = writeln!(into, "alternatives {} {{", name(&alternatives.name));
-            let pad = "  ".repeat(depth + 1);
-            for (variant, program) in &alternatives.variants {
-                _ = writeln!(into, "{pad}variant {}", name(variant));
-                show_program(program, depth + 2, into);
-            }
-            _ = writeln!(into, "{}}}", "  ".repeat(depth));
-        }
     }
 }
 

@@ -1,7 +1,6 @@
-//! Connectors of tasklets, library nodes and maps; boundaries of nested programs and alternatives.
+//! Connectors of tasklets, library nodes and maps; boundaries of nested programs.
 
 use super::{Kind, Report, validate_inside};
-use crate::data::{Container, Role};
 use crate::graph::Sdfg;
 use crate::library::operator::Field;
 use crate::node::{Library, Node, NodeId, StateId, Tasklet};
@@ -21,29 +20,6 @@ pub(super) fn check(report: &mut Report, id: StateId, state: &State) {
                 let path = format!("{}/", report.path);
                 report.found.extend(validate_inside(&nested.program, path, &given));
                 check_exchange(report, (id, state), node, &nested.name, &nested.program);
-            }
-            Node::Alternatives(alternatives) => {
-                let Some((first, reference)) = alternatives.variants.first() else {
-                    report.node(
-                        Kind::Boundary,
-                        (id, state),
-                        node,
-                        format!("`{}` offers no variant; give it one at least", alternatives.name),
-                    );
-                    continue;
-                };
-                for (variant, program) in &alternatives.variants {
-                    let path = format!("{}/{}/", report.path, alternatives.name);
-                    let given = report.bound.clone();
-                    report.found.extend(validate_inside(program, path, &given));
-                    if exchange(program) != exchange(reference) {
-                        let message = format!(
-                            "the variants `{first}` and `{variant}` exchange different containers with the outside; declare the same ones in both"
-                        );
-                        report.node(Kind::Boundary, (id, state), node, message);
-                    }
-                }
-                check_exchange(report, (id, state), node, &alternatives.name, reference);
             }
             Node::Access(data) => {
                 if !report.program.containers.contains_key(data) {
@@ -176,14 +152,6 @@ fn check_library(report: &mut Report, at: (StateId, &State), node: NodeId, libra
             );
         }
     }
-}
-
-/// What a program exchanges with the outside: name, whether it comes in, symbolic shape and type.
-fn exchange(program: &Sdfg) -> BTreeSet<(String, bool, Vec<String>, String)> {
-    let is_input = |c: &Container| matches!(c.role, Role::Input | Role::Parameter);
-    let shape = |c: &Container| program.shape(c).iter().map(Expr::to_string).collect();
-    let outer = program.containers.values().filter(|c| !c.is_transient());
-    outer.map(|c| (c.name.clone(), is_input(c), shape(c), c.dtype.to_string())).collect()
 }
 
 fn check_exchange(report: &mut Report, at: (StateId, &State), node: NodeId, name: &str, program: &Sdfg) {

@@ -49,7 +49,6 @@ pub(super) fn check(report: &mut Report) {
                 Some(Node::MapEntry(map)) => &map.label,
                 Some(Node::Library(library)) => &library.name,
                 Some(Node::Nested(nested)) => &nested.name,
-                Some(Node::Alternatives(alternatives)) => &alternatives.name,
                 _ => continue,
             };
             if let Some((s, n)) = names.insert(name, (id, node)) {

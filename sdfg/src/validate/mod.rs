@@ -11,7 +11,7 @@
 //!   the subscripts are affine in the indices and the sizes are bound.
 //! - **Conflicts**: a write that lacks an index around it has a combine.
 //! - **Dataflow**: what is read was given or written before; a heap container has one writer; what is given is not written.
-//! - **Boundaries**: nested programs have all symbols bound; alternatives agree on what they exchange.
+//! - **Boundaries**: nested programs have all symbols bound.
 //!
 //! # Not checked
 //! Overlap of views written by different units; bounds of subscripts that are not affine (floor division, modulo,

@@ -33,7 +33,6 @@ fn named(unit: &Unit) -> BTreeSet<&String> {
         .into_iter()
         .collect(),
         Unit::Nested(nested) => nested.program.containers.keys().collect(),
-        Unit::Alternatives(_) => BTreeSet::new(),
     }
 }
 
