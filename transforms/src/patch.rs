@@ -31,8 +31,6 @@ pub enum PatchError {
     Build { summary: String, source: BuildError },
     #[error("the patch `{summary}` names the state {state}, which the program does not have")]
     NoState { summary: String, state: StateId },
-    #[error("the patch `{summary}` inserts `{unit}`, which is neither an operation, a scope nor a program")]
-    Unit { summary: String, unit: String },
 }
 
 /// The units that a patch has removed from one state and inserted there.
@@ -73,7 +71,6 @@ impl Patch {
                     Unit::Operation(operation) => program.insert_operation(edit.state, &Operation { name, ..operation }),
                     Unit::Scope(Scope { map, body }) => program.insert_scope(edit.state, &Scope { map: Map { label: name, ..map }, body }),
                     Unit::Nested(nested) => program.insert_nested(edit.state, &Nested { name, ..nested }),
-                    other => return Err(PatchError::Unit { summary, unit: other.name().to_string() }),
                 };
                 inserted.push(node.map_err(build)?);
             }

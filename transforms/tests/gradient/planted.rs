@@ -66,7 +66,6 @@ fn corrupted(unit: Unit, fault: Fault) -> Option<Unit> {
             patch.apply(&mut nested.program).ok()?;
             Some(Unit::Nested(nested))
         }
-        _ => None,
     }
 }
 

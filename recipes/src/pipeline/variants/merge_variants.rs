@@ -75,7 +75,6 @@ pub fn merge_variants(among: &layouts::SelectionProblem, variants: &Variants, le
             Unit::Operation(operation) => program.insert_operation(*id, operation),
             Unit::Scope(scope) => program.insert_scope(*id, scope),
             Unit::Nested(nested) => program.insert_nested(*id, nested),
-            other => return Err(fault(format!("`{}` is neither an operation, a scope nor a program", other.name()))),
         };
         inserted.map_err(|e| fault(e.to_string()))?;
     }
