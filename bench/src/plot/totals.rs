@@ -13,7 +13,7 @@ const NAME: &str = "totals";
 const ROW: i32 = 48;
 const TOP: i32 = 72;
 const RIGHT: i32 = 800;
-/// Pixels for the longest name of a plan, such as `partially fused · exact, chosen again · in the step`.
+/// The most pixels that a plan's name takes, as `merged · exact, chosen again · in the step` fits; longer names are cut.
 const LONGEST: i32 = 360;
 
 /// One bar for each contender: forward and backward where they were timed separately, else the step as a whole.
