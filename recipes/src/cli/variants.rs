@@ -58,8 +58,12 @@ impl VariantsArgs {
         };
         outln!("{}", table.text(colour()).trim_end());
         if self.recipe.is_none() {
-            outln!("\nA pass with `?` is left out where it does not pay in the program that comes of it.");
-            outln!("Shares are of a measurement budget, the programs of one variant share it; `memlet variants RECIPE` shows them.");
+            outln!("\nPasses, in order; one with `?` is left out where it does not pay in the program that comes of it:\n");
+            for row in VARIANTS {
+                let passes: Vec<String> = row.passes.iter().map(|step| step_text(*step)).collect();
+                outln!("{:18}  {}", row.id.text(), passes.join(" → "));
+            }
+            outln!("\nShares are of a measurement budget, the programs of one variant share it; `memlet variants RECIPE` shows them.");
         }
         Ok(())
     }
@@ -93,18 +97,10 @@ fn json(value: &impl Serialize) -> Result<(), PipelineError> {
 
 fn rows() -> Table {
     let (left, right) = (Align::Left, Align::Right);
-    let columns = [
-        ("variant", "", left),
-        ("title", "", left),
-        ("devices", "", left),
-        ("stacking", "", left),
-        ("passes", "", left),
-        ("cpu", "%", right),
-    ];
+    let columns = [("variant", "", left), ("title", "", left), ("devices", "", left), ("stacking", "", left), ("cpu", "%", right)];
     let mut table = Table::new(&[&columns[..], &[("gpu", "%", right), ("timed as a whole", "", left)]].concat());
     for row in VARIANTS {
-        let share = |part: f64| Cell::text(format!("{:.0}", 100.0 * part));
-        let passes: Vec<String> = row.passes.iter().map(|step| step_text(*step)).collect();
+        let share = |part: f64| if part > 0.0 { Cell::text(format!("{:.0}", 100.0 * part)) } else { Cell::none() };
         table.row(vec![
             Cell::text(row.id.text()),
             Cell::text(row.title),
@@ -119,7 +115,6 @@ fn rows() -> Table {
                 Stacking::Longest => "longest",
                 Stacking::Searched => "searched",
             }),
-            Cell::text(passes.join(", ")),
             share(row.share.cpu),
             share(row.share.gpu),
             Cell::text(match row.contention {

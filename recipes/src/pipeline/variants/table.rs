@@ -142,7 +142,8 @@ pub enum Contention {
     Never,
 }
 
-/// A variant's first share of a measurement budget, from 0 to 1; the programs of one variant share it.
+/// A variant's first share of a measurement budget, from 0 to 1; the programs of one variant share it. 0 for programs that are put
+/// together of others: their parts are in the budget policy of `measure`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Share {
     pub cpu: f64,
@@ -230,12 +231,9 @@ pub const VARIANTS: &[VariantRow] = &[
     row(Id::GroupedGemm, "grouped GEMM", Gpu, Stacking::None,
         &[Differentiate, ReluSignFromOutput, Recompute, Expand, Fuse, GroupGemms])
         .defined_by(GroupGemms).share(0.03, 0.02).timed(AmongBest),
-    row(Id::PartiallyFused, "partially fused", Any, Stacking::Searched, &[SearchPartialFusion, Fuse])
-        .share(0.06, 0.06).timed(UnlessFar),
-    row(Id::Trial, "trial", Any, Stacking::Searched, &[SearchPartialFusion, Fuse])
-        .share(0.06, 0.06).timed(Never),
-    row(Id::Merged, "merged", Any, Stacking::None, &[MergeVariants])
-        .share(0.03, 0.03).timed(UnlessFar),
+    row(Id::PartiallyFused, "partially fused", Any, Stacking::Searched, &[SearchPartialFusion, Fuse]).timed(UnlessFar),
+    row(Id::Trial, "trial", Any, Stacking::Searched, &[SearchPartialFusion, Fuse]).timed(Never),
+    row(Id::Merged, "merged", Any, Stacking::None, &[MergeVariants]).timed(UnlessFar),
 ];
 
 impl VariantRow {
@@ -310,7 +308,14 @@ mod tests {
         let ids: BTreeSet<VariantId> = VARIANTS.iter().map(|row| row.id).collect();
         assert_eq!((ids.len(), VARIANTS.len()), (13, 13));
         assert!(VARIANTS.iter().all(|row| row.id.row().id == row.id));
-        assert!(VARIANTS.iter().all(|row| row.share.cpu > 0.0 && row.share.gpu > 0.0 && !row.passes.is_empty()));
+        assert!(VARIANTS.iter().all(|row| !row.passes.is_empty()));
+        // The budget policy has the parts of those that are put together of others.
+        assert!(VARIANTS.iter().all(|row| (row.share.cpu > 0.0 && row.share.gpu > 0.0) == (row.share != Share { cpu: 0.0, gpu: 0.0 })));
+        let made = |row: &&VariantRow| row.is_made_of_recipe() || row.id == VariantId::Unfused;
+        assert!(VARIANTS.iter().filter(made).all(|row| row.share.cpu > 0.0));
+        for shares in [|row: &VariantRow| row.share.cpu, |row: &VariantRow| row.share.gpu] {
+            assert!(VARIANTS.iter().map(shares).sum::<f64>() < 1.2);
+        }
         let titles: BTreeSet<&str> = VARIANTS.iter().map(|row| row.title).collect();
         assert_eq!(titles.len(), VARIANTS.len());
         assert_eq!(VariantId::LibReluBits.text(), "lib_relu_bits");
