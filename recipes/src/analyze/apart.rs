@@ -11,7 +11,7 @@ use transforms::{Reason, Refusal};
 
 /// Two kernels that were not fused.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Refused {
+pub struct RefusedPair {
     pub first: String,
     pub second: String,
     pub reason: String,
@@ -55,7 +55,7 @@ impl Holders {
 }
 
 /// Pairs of kernels of a program that stayed separate: each pair once, under the final names of the kernels, with the last reason.
-pub fn refusals(variant: &Variant) -> Vec<Refused> {
+pub fn refusals(variant: &Variant) -> Vec<RefusedPair> {
     let mut touched: BTreeMap<String, (Vec<String>, Vec<String>)> = BTreeMap::new();
     for (_, state) in variant.program.states() {
         for (node, unit) in state.units() {
@@ -69,14 +69,14 @@ pub fn refusals(variant: &Variant) -> Vec<Refused> {
         others.iter().any(|data| reads.contains(data) || writes.contains(data)) || reads.iter().any(|data| written.contains(data))
     };
     let holders = Holders::of(&variant.program);
-    let mut found: Vec<(Refused, u8)> = Vec::new();
+    let mut found: Vec<(RefusedPair, u8)> = Vec::new();
     for refusal in &variant.refusals {
         let [first, second] = refusal.units.as_slice() else { continue };
         let (Some(one), Some(other)) = (holders.of_name(first), holders.of_name(second)) else { continue };
         if one == other {
             continue;
         }
-        let refused = Refused {
+        let refused = RefusedPair {
             first: one.to_string(),
             second: other.to_string(),
             reason: refusal.reason.to_string(),
@@ -85,7 +85,7 @@ pub fn refusals(variant: &Variant) -> Vec<Refused> {
             neighbours: meet(one, other),
             transform: refusal.transform,
         };
-        let is_pair = |r: &Refused| (r.first == one && r.second == other) || (r.first == other && r.second == one);
+        let is_pair = |r: &RefusedPair| (r.first == one && r.second == other) || (r.first == other && r.second == one);
         let says = says(refusal);
         match found.iter_mut().find(|(r, _)| is_pair(r)) {
             Some(known) if says >= known.1 => *known = (refused, says),

@@ -1,6 +1,6 @@
 //! An analysis as tables for a terminal.
 
-use super::{Analysis, Kernel, MovementRow, Operator, PaperKernel, Refused};
+use super::{Analysis, DefinitionRow, KernelRow, OperatorEntry, PaperKernel, RefusedPair};
 use bench::model::FusionRefusal;
 use bench::report::tables;
 use bench::table::{Align, Cell, Table};
@@ -23,7 +23,7 @@ impl Scale {
     const ELEMENTS: [(&'static str, f64, usize); 3] = [("M el.", 1e6, 2), ("k el.", 1e3, 2), ("el.", 1.0, 0)];
 
     fn of(analysis: &Analysis) -> Self {
-        let largest = |of: fn(&Operator) -> u64| analysis.operators.iter().map(of).max().unwrap_or(0) as f64;
+        let largest = |of: fn(&OperatorEntry) -> u64| analysis.operators.iter().map(of).max().unwrap_or(0) as f64;
         let (flop, elements) = (largest(|o| o.flop), largest(|o| o.input_elements.max(o.output_elements)));
         Scale { flop: Scale::unit(&Scale::FLOP, flop), elements: Scale::unit(&Scale::ELEMENTS, elements) }
     }
@@ -107,7 +107,7 @@ pub fn text(analysis: &Analysis, shown: Shown, colour: bool) -> String {
             movement(&analysis.movement.iter().collect::<Vec<_>>()),
         ),
         false => {
-            let own: Vec<&MovementRow> = analysis.movement.iter().filter(|row| row.definition.starts_with(BASELINE)).collect();
+            let own: Vec<&DefinitionRow> = analysis.movement.iter().filter(|row| row.definition.starts_with(BASELINE)).collect();
             section(&format!("{title}; --definitions: under each definition of the unfused program"), movement(&own));
         }
     }
@@ -157,7 +157,7 @@ fn summary(analysis: &Analysis, colour: bool) -> String {
     out
 }
 
-fn operators(rows: &[Operator], scale: Scale) -> Table {
+fn operators(rows: &[OperatorEntry], scale: Scale) -> Table {
     let first = [("operator", "", Align::Left), ("name", "", Align::Left), ("class", "", Align::Left)];
     let mut table = Table::new(&[&first[..], &scale.columns()[..]].concat());
     for row in rows {
@@ -195,7 +195,7 @@ fn totals(analysis: &Analysis, scale: Scale) -> Table {
 }
 
 /// Kernels with their operators; the column of covered kernels of the paper is left out if no kernel covers any.
-fn kernels(rows: &[Kernel], scale: Scale) -> Table {
+fn kernels(rows: &[KernelRow], scale: Scale) -> Table {
     let first = [("kernel", "", Align::Left), ("class", "", Align::Left)];
     let last = [("covers", "", Align::Left), ("operators", "", Align::Left)];
     let last = if rows.iter().any(|row| !row.covers.is_empty()) { &last[..] } else { &last[1..] };
@@ -234,7 +234,7 @@ fn found(analysis: &Analysis) -> Table {
     table
 }
 
-fn movement(rows: &[&MovementRow]) -> Table {
+fn movement(rows: &[&DefinitionRow]) -> Table {
     let right = Align::Right;
     let mut table = Table::new(&[
         ("definition", "", Align::Left),
@@ -269,12 +269,12 @@ fn saved(rows: &[Saved]) -> Table {
 }
 
 /// Refusals of pairs that share data, or of all pairs; each pair with its place, or grouped by kind of reason.
-fn refused(rows: &[Refused], all: bool, each: bool) -> Table {
-    let reason = |r: &Refused| match &r.origin {
+fn refused(rows: &[RefusedPair], all: bool, each: bool) -> Table {
+    let reason = |r: &RefusedPair| match &r.origin {
         Some(origin) if each => format!("{} ({origin})", r.reason),
         _ => r.reason.clone(),
     };
-    let row = |r: &Refused| FusionRefusal { first: r.first.clone(), second: r.second.clone(), reason: reason(r), kind: r.kind.clone() };
+    let row = |r: &RefusedPair| FusionRefusal { first: r.first.clone(), second: r.second.clone(), reason: reason(r), kind: r.kind.clone() };
     let rows: Vec<FusionRefusal> = rows.iter().filter(|r| all || r.neighbours).map(row).collect();
     if each { tables::each_refusal(&rows) } else { tables::refusals(&rows) }
 }

@@ -10,7 +10,7 @@ mod covers;
 mod display;
 pub mod memory;
 
-pub use apart::{COMPOSITION, Holders, Refused, refusals};
+pub use apart::{COMPOSITION, Holders, RefusedPair, refusals};
 pub use covers::{Occurrence, PaperKernel, covers, occurrences};
 pub use display::{BASELINE, Shown, text};
 
@@ -26,7 +26,7 @@ use transforms::recompute::Saved;
 
 /// An operator of the unfused program. Masks count as stored.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Operator {
+pub struct OperatorEntry {
     /// Its operations, joined by `+`; each has the name of its result.
     pub name: String,
     pub class: Class,
@@ -44,7 +44,7 @@ pub struct Operator {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Total {
+pub struct ClassTotal {
     pub flop: u64,
     #[serde(skip)]
     pub bytes: u64,
@@ -53,14 +53,14 @@ pub struct Total {
 /// Sums over the operators of each class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
-    pub contraction: Total,
-    pub normalization: Total,
-    pub elementwise: Total,
+    pub contraction: ClassTotal,
+    pub normalization: ClassTotal,
+    pub elementwise: ClassTotal,
 }
 
 /// Bytes of a whole step under one definition of the unfused program.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct MovementRow {
+pub struct DefinitionRow {
     pub definition: String,
     pub unfused_bytes: u64,
     pub fused_bytes: u64,
@@ -74,7 +74,7 @@ pub struct MovementRow {
 
 /// A kernel of the fused or gemm-fused program.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Kernel {
+pub struct KernelRow {
     pub name: String,
     pub operators: Vec<String>,
     /// The fused kernels of the paper of which it holds all operations.
@@ -92,16 +92,16 @@ pub struct Kernel {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Analysis {
-    pub operators: Vec<Operator>,
+    pub operators: Vec<OperatorEntry>,
     pub totals: Totals,
-    pub movement: Vec<MovementRow>,
-    pub kernels: Vec<Kernel>,
+    pub movement: Vec<DefinitionRow>,
+    pub kernels: Vec<KernelRow>,
     /// Pairs of kernels that stayed separate, each with the reason, without pairs that composition fused or gave a reason of its own for.
-    pub refusals: Vec<Refused>,
+    pub refusals: Vec<RefusedPair>,
     /// Kernels of the gemm-fused program that hold a contraction with its neighbours.
-    pub compositions: Vec<Kernel>,
+    pub compositions: Vec<KernelRow>,
     /// Neighbours of contractions that stayed separate in the gemm-fused program, each with the reason.
-    pub composition_refusals: Vec<Refused>,
+    pub composition_refusals: Vec<RefusedPair>,
     /// The tensors that backward of the fused program reads, each saved or recomputed.
     #[serde(skip)]
     pub fused_saved: Vec<Saved>,
@@ -132,21 +132,22 @@ pub fn analyze(recipe: &Recipe, options: impl Into<RewriteOptions>) -> Result<An
     let (variant, composed) =
         rayon::join(|| programs::plain(recipe, VariantId::Fused, options), || programs::plain(recipe, VariantId::GemmFused, options));
     let (variant, composed) = (variant?, composed?);
-    let operators: Vec<Operator> = operators(&unfused).map_err(fault)?.into_iter().map(operator).collect();
+    let operators: Vec<OperatorEntry> = operators(&unfused).map_err(fault)?.into_iter().map(operator).collect();
     let occurrences = occurrences(&variant.operators);
     let kernels = movement(&variant.program).map_err(fault)?.into_iter().map(|m| kernel(m, &occurrences)).collect();
     let composed_kernels = movement(&composed.program).map_err(fault)?;
     let kernel_count = composed_kernels.len();
     let holders = Holders::of(&composed.program);
     let compositions = composed_kernels.into_iter().filter(|m| composed.compositions.iter().any(|c| c.name == m.name));
-    let composition_refusals: Vec<Refused> = refusals(&composed).into_iter().filter(|r| r.transform == COMPOSITION).collect();
+    let composition_refusals: Vec<RefusedPair> = refusals(&composed).into_iter().filter(|r| r.transform == COMPOSITION).collect();
     // Pairs that composition fused, or refused with a reason of its own, are not repeated as refused fusions.
-    let answered = |r: &Refused| {
+    let answered = |r: &RefusedPair| {
         let (Some(first), Some(second)) = (holders.of_name(&r.first), holders.of_name(&r.second)) else { return false };
-        let is_pair = |c: &Refused| [c.first.as_str(), &c.second] == [first, second] || [c.first.as_str(), &c.second] == [second, first];
+        let is_pair =
+            |c: &RefusedPair| [c.first.as_str(), &c.second] == [first, second] || [c.first.as_str(), &c.second] == [second, first];
         first == second || composition_refusals.iter().any(is_pair)
     };
-    let refusals: Vec<Refused> = refusals(&variant).into_iter().filter(|r| !answered(r)).collect();
+    let refusals: Vec<RefusedPair> = refusals(&variant).into_iter().filter(|r| !answered(r)).collect();
     let by_fusion = definitions(&unfused, &variant.program).map_err(fault)?;
     let by_composition = definitions(&unfused, &composed.program).map_err(fault)?;
     Ok(Analysis {
@@ -176,11 +177,11 @@ fn ratio(flop: u64, bytes: u64) -> f64 {
     if bytes == 0 { 0.0 } else { flop as f64 / bytes as f64 }
 }
 
-fn operator(OperatorRow { label, movement }: OperatorRow) -> Operator {
+fn operator(OperatorRow { label, movement }: OperatorRow) -> OperatorEntry {
     let masks: u64 = movement.masks.iter().map(|m| m.elements).sum();
     let (read, written) = if movement.pass == Direction::Forward { (0, masks) } else { (masks, 0) };
     let bytes = movement.bytes() + movement.mask_bytes();
-    Operator {
+    OperatorEntry {
         class: movement.class,
         flop: movement.flop,
         input_elements: movement.input_elements() + read,
@@ -193,8 +194,8 @@ fn operator(OperatorRow { label, movement }: OperatorRow) -> Operator {
     }
 }
 
-fn kernel(movement: Movement, occurrences: &[Occurrence]) -> Kernel {
-    Kernel {
+fn kernel(movement: Movement, occurrences: &[Occurrence]) -> KernelRow {
+    KernelRow {
         covers: covers(&movement.operators, occurrences),
         class: movement.class,
         flop: movement.flop,
@@ -208,7 +209,7 @@ fn kernel(movement: Movement, occurrences: &[Occurrence]) -> Kernel {
     }
 }
 
-fn totals(operators: &[Operator]) -> Totals {
+fn totals(operators: &[OperatorEntry]) -> Totals {
     let mut totals = Totals::default();
     for operator in operators {
         let total = match operator.class {
@@ -223,9 +224,9 @@ fn totals(operators: &[Operator]) -> Totals {
 }
 
 /// A definition with contractions, and the same without them.
-fn movement_rows(found: Definition, composed: &Definition) -> [MovementRow; 2] {
+fn movement_rows(found: Definition, composed: &Definition) -> [DefinitionRow; 2] {
     [
-        MovementRow {
+        DefinitionRow {
             definition: format!("{}, contractions included", found.definition),
             unfused_bytes: found.unfused_bytes,
             fused_bytes: found.fused_bytes,
@@ -233,7 +234,7 @@ fn movement_rows(found: Definition, composed: &Definition) -> [MovementRow; 2] {
             composed_bytes: Some(composed.fused_bytes),
             composed_reduction: Some(composed.reduction),
         },
-        MovementRow {
+        DefinitionRow {
             definition: format!("{}, contractions apart", found.definition),
             unfused_bytes: found.unfused_bytes.saturating_sub(found.unfused_contraction_bytes),
             fused_bytes: found.fused_bytes.saturating_sub(found.fused_contraction_bytes),

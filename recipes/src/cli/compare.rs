@@ -2,12 +2,14 @@
 
 use super::INTERRUPT;
 use super::out::{errln, out, outln};
-use crate::compare::contender::Contender;
+use crate::compare::contender::PeerContender;
 use crate::compare::environment::check_pythons;
 use crate::compare::model::stored;
 use crate::compare::peak::peak;
 use crate::compare::worker::write_scripts;
-use crate::compare::{CompareError, Model, OurBytes, Ours, Pythons, Report, Setup, StepTime, TensorBytes, Variant, compare, contenders};
+use crate::compare::{
+    CompareError, ComparisonReport, OurBytes, Ours, PeerModel, PeerVariant, Pythons, Setup, StepTime, TensorBytes, compare, contenders,
+};
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::choose::plan::Plan;
@@ -42,8 +44,8 @@ pub struct CompareArgs {
     onnx: Option<PathBuf>,
     /// The peers to time; PyTorch's with float32 products in highest and in medium precision; for a plan stored in bf16, PyTorch's and
     /// JAX's with weights in f32 (under autocast) and with everything in bf16
-    #[arg(long, value_delimiter = ',', value_enum, default_values_t = Variant::ALL)]
-    variants: Vec<Variant>,
+    #[arg(long, value_delimiter = ',', value_enum, default_values_t = PeerVariant::ALL)]
+    variants: Vec<PeerVariant>,
     /// Threads for ours and every peer, by default those of the plan; `1,2` compares twice
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=super::MOST_THREADS as i64))]
     threads: Vec<u32>,
@@ -113,7 +115,7 @@ impl CompareArgs {
             return ExitCode::SUCCESS;
         };
         match self.reports(plan).and_then(|reports| self.show(&reports).map(|()| reports)) {
-            Ok(reports) => ExitCode::from(reports.iter().map(Report::exit_code).max().unwrap_or(0)),
+            Ok(reports) => ExitCode::from(reports.iter().map(ComparisonReport::exit_code).max().unwrap_or(0)),
             Err(error) => {
                 errln!("{error}");
                 ExitCode::from(error.exit_code())
@@ -126,11 +128,11 @@ impl CompareArgs {
     }
 
     /// One report for each number of threads.
-    fn reports(&self, file: &Path) -> Result<Vec<Report>, CompareError> {
+    fn reports(&self, file: &Path) -> Result<Vec<ComparisonReport>, CompareError> {
         let pythons = self.pythons();
         let plan = Plan::read(file)?;
         let recipe = plan.recipe()?;
-        let model = Model::of(&recipe)?;
+        let model = PeerModel::of(&recipe)?;
         let contenders = contenders(&self.variants, stored(&recipe.program), &pythons);
         if contenders.is_empty() {
             return Err(CompareError::NoPeer);
@@ -146,10 +148,10 @@ impl CompareArgs {
         &self,
         (file, plan): (&Path, &Plan),
         recipe: &Recipe,
-        model: &Model,
-        contenders: &[Contender],
+        model: &PeerModel,
+        contenders: &[PeerContender],
         threads: usize,
-    ) -> Result<Report, CompareError> {
+    ) -> Result<ComparisonReport, CompareError> {
         let tensors = random_inputs(&plan.chosen.program, self.seed)?;
         if !plan.target.is_cpu() {
             let why = format!("it was made for {}; plans are compared on the CPU only, bench/gpu.sh compares on a GPU", plan.target);
@@ -189,7 +191,7 @@ impl CompareArgs {
         Ok(report)
     }
 
-    fn show(&self, reports: &[Report]) -> Result<(), CompareError> {
+    fn show(&self, reports: &[ComparisonReport]) -> Result<(), CompareError> {
         let json = || serde_json::to_string_pretty(reports).map(|t| t + "\n").map_err(|e| PipelineError::Internal(e.to_string()));
         if self.json {
             out!("{}", json()?);

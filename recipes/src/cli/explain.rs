@@ -1,8 +1,8 @@
 //! `memlet explain`: the reasons for a layout, a configuration or a fusion.
 
 use super::out::{out, outln};
-use super::place::{Place, place};
-use crate::analyze::{Holders, Refused, refusals};
+use super::place::{NamePlace, place};
+use crate::analyze::{Holders, RefusedPair, refusals};
 use crate::pipeline::PipelineError;
 use crate::pipeline::choose::plan::Plan;
 use crate::pipeline::run::candidate::Candidate;
@@ -60,14 +60,14 @@ pub struct ExplainArgs {
 #[derive(Serialize)]
 struct Answer {
     #[serde(skip_serializing_if = "Option::is_none")]
-    place: Option<Place>,
+    place: Option<NamePlace>,
     choice: Option<Explanation>,
     /// The configuration that the plan runs instead, if it was faster within the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     instead: Option<Instead>,
     /// The kernel that holds both, if two names were given and one kernel holds both.
     together: Option<String>,
-    apart: Vec<Refused>,
+    apart: Vec<RefusedPair>,
 }
 
 #[derive(Serialize)]
@@ -172,8 +172,8 @@ impl ExplainArgs {
             return Ok(());
         }
         match &answer.place {
-            Some(Place::PartOf(whole)) => outln!("{name} is a part of {whole}"),
-            Some(Place::Inside(kernel)) => outln!("{name} is inside the kernel {kernel}"),
+            Some(NamePlace::PartOf(whole)) => outln!("{name} is a part of {whole}"),
+            Some(NamePlace::Inside(kernel)) => outln!("{name} is inside the kernel {kernel}"),
             None => {}
         }
         if let Some(choice) = &answer.choice {
@@ -187,13 +187,13 @@ impl ExplainArgs {
             outln!("{name} and {other} are one kernel: {kernel}");
         }
         // One refused pair is printed with its place; a kernel's refusals are grouped by kind of reason.
-        if let [Refused { first, second, reason, origin, .. }] = answer.apart.as_slice() {
+        if let [RefusedPair { first, second, reason, origin, .. }] = answer.apart.as_slice() {
             outln!("{first} and {second} are not one kernel: {reason}");
             if let Some(origin) = origin {
                 outln!("  from: {origin}");
             }
         } else if !answer.apart.is_empty() {
-            let row = |r: &Refused| FusionRefusal {
+            let row = |r: &RefusedPair| FusionRefusal {
                 first: r.first.clone(),
                 second: r.second.clone(),
                 reason: r.reason.clone(),
@@ -358,8 +358,8 @@ impl ExplainArgs {
         let holders = Holders::of(&variant.program);
         let (first, second) = (self.holder(&variant, &holders, name)?, self.holder(&variant, &holders, other)?);
         let together = (first == second).then(|| first.clone());
-        let is_pair = |r: &Refused| [&r.first, &r.second] == [&first, &second] || [&r.first, &r.second] == [&second, &first];
-        let apart: Vec<Refused> = refusals(&variant).into_iter().filter(is_pair).collect();
+        let is_pair = |r: &RefusedPair| [&r.first, &r.second] == [&first, &second] || [&r.first, &r.second] == [&second, &first];
+        let apart: Vec<RefusedPair> = refusals(&variant).into_iter().filter(is_pair).collect();
         if together.is_none() && apart.is_empty() && variant.key.is(VariantId::Unfused) {
             return Err(self.fault("the plan is the unfused program, which was faster as a whole than all others: nothing in it is fused"));
         }
@@ -402,6 +402,6 @@ fn instead(candidate: &Candidate, kernel: &str) -> Option<Instead> {
 }
 
 /// A kernel's neighbours that are separate kernels, each once.
-fn beside(variant: &Variant, name: &str) -> Vec<Refused> {
+fn beside(variant: &Variant, name: &str) -> Vec<RefusedPair> {
     refusals(variant).into_iter().filter(|r| r.neighbours && (r.first == name || r.second == name)).collect()
 }

@@ -6,29 +6,29 @@ use serde::Serialize;
 /// The holder of a name that has no layout or configuration of its own.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum NamePlace {
     /// A tensor that is a slice of another one.
     PartOf(String),
     /// An operator, or a tensor that never reaches memory.
     Inside(String),
 }
 
-impl Place {
+impl NamePlace {
     pub fn holder(&self) -> &String {
-        let (Place::PartOf(name) | Place::Inside(name)) = self;
+        let (NamePlace::PartOf(name) | NamePlace::Inside(name)) = self;
         name
     }
 }
 
 /// The holder of a name; `None` for a kernel or tensor of its own, and for an unknown name.
-pub fn place(program: &Sdfg, name: &str) -> Option<Place> {
+pub fn place(program: &Sdfg, name: &str) -> Option<NamePlace> {
     let units = program.units();
     if units.iter().any(|(_, _, unit)| unit.name() == name) {
         return None;
     }
     let container = program.containers.get(name);
     if let Some(view) = container.and_then(|c| c.view.as_ref()) {
-        return Some(Place::PartOf(view.of.clone()));
+        return Some(NamePlace::PartOf(view.of.clone()));
     }
     if container.is_some_and(|c| c.storage == Storage::Heap) {
         return None;
@@ -38,5 +38,5 @@ pub fn place(program: &Sdfg, name: &str) -> Option<Place> {
         Unit::Nested(nested) => nested.program.units().iter().any(|(_, _, inner)| inner.name() == name),
         Unit::Operation(_) => false,
     };
-    units.iter().find(|(_, _, unit)| holds(unit)).map(|(_, _, unit)| Place::Inside(unit.name().to_string()))
+    units.iter().find(|(_, _, unit)| holds(unit)).map(|(_, _, unit)| NamePlace::Inside(unit.name().to_string()))
 }

@@ -16,12 +16,12 @@ const ALMOST: f64 = 0.99;
 
 /// When a command began, and its expected duration, including checks and timing.
 #[derive(Clone, Copy)]
-pub struct Whole {
+pub struct RunClock {
     pub began: Instant,
     pub expected: Option<Duration>,
 }
 
-impl Whole {
+impl RunClock {
     /// The position of the bar, in tenths of a second.
     fn position(&self) -> u64 {
         let most = self.expected.map_or(f64::INFINITY, |all| ALMOST * tenths(all));
@@ -51,7 +51,7 @@ fn tenths(time: Duration) -> f64 {
 pub struct Stage(ProgressBar);
 
 impl Stage {
-    pub fn new(whole: &Whole, doing: &str) -> Self {
+    pub fn new(whole: &RunClock, doing: &str) -> Self {
         let bar = whole.bar();
         bar.set_message(doing.to_string());
         bar.enable_steady_tick(Duration::from_millis(200));
@@ -66,7 +66,7 @@ impl Drop for Stage {
 }
 
 pub struct SweepProgress {
-    whole: Whole,
+    whole: RunClock,
     bar: ProgressBar,
     shown: u64,
     fresh: u64,
@@ -75,7 +75,7 @@ pub struct SweepProgress {
 }
 
 impl SweepProgress {
-    pub fn new(whole: Whole) -> Self {
+    pub fn new(whole: RunClock) -> Self {
         SweepProgress { whole, bar: whole.bar(), shown: 0, fresh: 0, due: FIRST }
     }
 
@@ -127,7 +127,7 @@ impl CheckProgress {
         CheckProgress { bar }
     }
 
-    pub fn told(&self, progress: &each_kernel::Progress) {
+    pub fn told(&self, progress: &each_kernel::KernelCheckProgress) {
         let worst = progress.compared.iter().max_by(|a, b| a.ratio.total_cmp(&b.ratio));
         let message = worst.map_or_else(String::new, |w| format!("`{}` of `{}` at {:.3} of its tolerance", w.data, w.kernel, w.ratio));
         self.bar.set_length(progress.all as u64);
@@ -150,8 +150,9 @@ mod tests {
     #[test]
     fn a_bar_is_full_only_in_the_end() {
         let began = Instant::now();
-        let late = Whole { began: began.checked_sub(Duration::from_secs(3600)).unwrap_or(began), expected: Some(Duration::from_secs(30)) };
+        let late =
+            RunClock { began: began.checked_sub(Duration::from_secs(3600)).unwrap_or(began), expected: Some(Duration::from_secs(30)) };
         assert_eq!(late.position(), 297, "tenths of seconds of 300");
-        assert!(Whole { began, expected: Some(Duration::from_secs(30)) }.position() < 100);
+        assert!(RunClock { began, expected: Some(Duration::from_secs(30)) }.position() < 100);
     }
 }

@@ -249,7 +249,7 @@ impl RunArgs {
     /// Results that differ.
     fn checked(&self, plan: &Plan, given: &Tensors, run: &Run, pool: &Pool, device: &dyn Device) -> Result<Vec<Compared>, PipelineError> {
         let progress = CheckProgress::new();
-        let mut told = |p: &each_kernel::Progress| progress.told(p);
+        let mut told = |p: &each_kernel::KernelCheckProgress| progress.told(p);
         let (compared, reference) = match plan.target.is_cpu() {
             // A comparison of the cores with themselves would run the same code.
             true => (compare_with_interpreter(&plan.chosen, given, run, pool, device, &mut told), "the f64 interpreter"),

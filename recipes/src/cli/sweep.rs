@@ -1,7 +1,7 @@
 //! `memlet sweep`: measures only. `memlet optimize` begins with the same arguments and sweep.
 
 use super::out::{err, errln, out, outln};
-use super::progress::{SweepProgress, Whole};
+use super::progress::{RunClock, SweepProgress};
 use super::{INTERRUPT, RecipeArgs, default_out, duration};
 use super::{cells, table};
 use crate::load::Recipe;
@@ -100,7 +100,7 @@ fn file_name(path: &Path) -> String {
 }
 
 /// A recipe with everything that its sweep needs.
-pub struct Session {
+pub struct MeasurementSession {
     pub recipe: Recipe,
     pub programs: Programs,
     pub pool: Pool,
@@ -118,7 +118,7 @@ pub struct Session {
     pub watch: Watch,
 }
 
-impl Session {
+impl MeasurementSession {
     /// Keeps the first candidates that fit into memory at once, because they are timed in turns. Returns whether all fit.
     pub fn together(&self, candidates: &mut Vec<Candidate>, say: &dyn Fn(&str)) -> Result<bool, PipelineError> {
         let mut all = Bytes(0);
@@ -190,7 +190,7 @@ impl MeasureArgs {
         self.budget().filter(|budget| !budget.is_zero())
     }
 
-    pub fn open(&self) -> Result<Session, PipelineError> {
+    pub fn open(&self) -> Result<MeasurementSession, PipelineError> {
         let (began, watch) = (Instant::now(), Watch::start());
         let recipe = self.recipe.load()?;
         // Missing devices are reported before anything takes time.
@@ -211,16 +211,16 @@ impl MeasureArgs {
         let records = self.records.clone().unwrap_or_else(|| out.join("records.jsonl"));
         let store = Store::open(&records)?;
         let ledger = BudgetLedger::open(&out);
-        Ok(Session { recipe, programs, pool, device, store, records, ledger, out, pace: Pace::default(), memory, began, watch })
+        Ok(MeasurementSession { recipe, programs, pool, device, store, records, ledger, out, pace: Pace::default(), memory, began, watch })
     }
 
     /// Measures as long as there is time. The rest of the command is expected to take `later` times as long.
-    pub fn sweep(&self, session: &mut Session, later: f64) -> Result<SweptPrograms, PipelineError> {
+    pub fn sweep(&self, session: &mut MeasurementSession, later: f64) -> Result<SweptPrograms, PipelineError> {
         let (known, began) = (session.store.all().count(), session.began);
         if let Some(load) = session.watch.settled().filter(Load::busy) {
             errln!("this machine is busy, {load}: times vary, and those that are disturbed are taken again");
         }
-        let whole = Whole { began, expected: self.bound().map(|bound| bound.mul_f64(1.0 + later)) };
+        let whole = RunClock { began, expected: self.bound().map(|bound| bound.mul_f64(1.0 + later)) };
         let mut budget = self.budget();
         let targets = self.device.each();
         if targets.len() > 1 {
@@ -319,7 +319,7 @@ fn fits(program: &Sdfg, memory: MemoryLimit, asked: bool) -> Result<(), String> 
 
 /// The outcomes of the configurations of one program.
 #[derive(Serialize)]
-pub struct Coverage<'a> {
+pub struct CoverageRow<'a> {
     program: &'a str,
     kernels: usize,
     #[serde(flatten)]
@@ -327,13 +327,13 @@ pub struct Coverage<'a> {
 }
 
 /// The same for every program; the unfused one is last.
-pub fn coverages(sweeps: &SweptPrograms) -> Vec<Coverage<'_>> {
-    fn row(s: &SweptProgram) -> Coverage<'_> {
-        Coverage { program: &s.name, kernels: s.kernels.len(), tally: s.report.total() }
+pub fn coverages(sweeps: &SweptPrograms) -> Vec<CoverageRow<'_>> {
+    fn row(s: &SweptProgram) -> CoverageRow<'_> {
+        CoverageRow { program: &s.name, kernels: s.kernels.len(), tally: s.report.total() }
     }
-    let mut rows: Vec<Coverage> = sweeps.variants.iter().map(row).collect();
+    let mut rows: Vec<CoverageRow> = sweeps.variants.iter().map(row).collect();
     if !sweeps.trials.is_empty() {
-        let mut trials = Coverage { program: TRIALS, kernels: 0, tally: Tally::default() };
+        let mut trials = CoverageRow { program: TRIALS, kernels: 0, tally: Tally::default() };
         for trial in &sweeps.trials {
             trials.kernels += trial.report.tallies.len();
             trials.tally += trial.report.total();
@@ -351,7 +351,7 @@ const TRIALS: &str = "compositions undone";
 #[derive(Serialize)]
 struct Outcome<'a> {
     finish: Finish,
-    coverage: Vec<Coverage<'a>>,
+    coverage: Vec<CoverageRow<'a>>,
     /// Configurations with an entry in the records.
     stored: usize,
     #[serde(flatten)]
@@ -363,7 +363,7 @@ struct Outcome<'a> {
 pub fn coverage(sweeps: &SweptPrograms) -> Table {
     let mut rows =
         table(&["program", "kernels", "enumerated", "identical", "bounded out", "raced", "full", "wrong", "failed", "not reached"]);
-    for Coverage { program, kernels, tally: t } in coverages(sweeps) {
+    for CoverageRow { program, kernels, tally: t } in coverages(sweeps) {
         let counts = [t.enumerated, t.identical, t.bounded, t.raced, t.full, t.mismatch, t.failed, t.not_reached];
         let mut row = cells(vec![program.to_string(), kernels.to_string()]);
         row.extend(counts.map(Cell::count));

@@ -5,7 +5,7 @@ use crate::load::load;
 use crate::pipeline::PipelineError;
 use crate::pipeline::run::target::Target;
 use crate::pipeline::variants::programs::programs_on;
-use crate::pipeline::variants::table::{Contention, Devices, Stacking, Step, VARIANTS, VariantId};
+use crate::pipeline::variants::table::{Contention, Devices, PassStep, Stacking, VARIANTS, VariantId};
 use bench::table::{Align, Cell, Table, colour};
 use bench::unit::Bytes;
 use clap::Args;
@@ -129,7 +129,7 @@ fn rows() -> Table {
 }
 
 /// A pass as the table shows it.
-fn step_text(step: Step) -> String {
+fn step_text(step: PassStep) -> String {
     let text = serde_json::to_value(step).ok().and_then(|value| value.as_str().map(String::from)).unwrap_or_default();
     if step.is_optional() { format!("{text}?") } else { text }
 }

@@ -18,7 +18,7 @@
 //! share of `0.8·t`, and each turns its element of a gradient on or off: `√t` bounds the error of a gradient.
 
 use super::contender::Precision;
-use super::{CompareError, Model};
+use super::{CompareError, PeerModel};
 use crate::load::Recipe;
 use crate::pipeline::oracle::operators::operators;
 use ndarray::ArrayD;
@@ -31,7 +31,7 @@ use std::path::Path;
 
 /// The bound on a peer's distance from our results.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bound {
+pub struct AgreementBound {
     /// Roundings in f32.
     length: u64,
     contractions: u64,
@@ -43,7 +43,7 @@ pub struct Bound {
 
 /// The result of a peer with the largest ratio of error to tolerance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Check {
+pub struct Agreement {
     pub worst: String,
     /// Relative, see the module's documentation.
     pub error: f64,
@@ -52,17 +52,17 @@ pub struct Check {
     pub reduced: bool,
 }
 
-impl Check {
+impl Agreement {
     /// Whether the error is within the tolerance; false for NaN.
     pub fn passes(&self) -> bool {
         self.error <= self.tolerance
     }
 }
 
-impl Bound {
+impl AgreementBound {
     /// # Errors
     /// Errors of differentiation and of [`unit_tolerance`].
-    pub fn of(recipe: &Recipe, model: &Model) -> Result<Bound, CompareError> {
+    pub fn of(recipe: &Recipe, model: &PeerModel) -> Result<AgreementBound, CompareError> {
         let (program, _) = operators(recipe)?;
         let (mut length, mut contractions) = (0u64, 0);
         for (_, _, unit) in program.units() {
@@ -70,7 +70,7 @@ impl Bound {
             length = length.saturating_add(known.values().map(|t| t.length.saturating_add(t.depth)).max().unwrap_or(0));
             contractions += u64::from(matches!(&unit, Unit::Operation(o) if matches!(o.op, Op::Contraction { .. })));
         }
-        Ok(Bound { length, contractions, operators: program.units().len() as u64, kink: model.has_relu() })
+        Ok(AgreementBound { length, contractions, operators: program.units().len() as u64, kink: model.has_relu() })
     }
 
     fn relative(&self, precision: Precision, gradient: bool) -> f64 {
@@ -85,8 +85,8 @@ impl Bound {
     }
 
     /// Compares all of `ours` with `theirs`; a missing tensor or one of another shape has an infinite error.
-    pub fn check(&self, ours: &Tensors, theirs: &Tensors, precision: Precision) -> Check {
-        let mut worst = Check { worst: "nothing".into(), error: f64::INFINITY, tolerance: 0.0, reduced: false };
+    pub fn check(&self, ours: &Tensors, theirs: &Tensors, precision: Precision) -> Agreement {
+        let mut worst = Agreement { worst: "nothing".into(), error: f64::INFINITY, tolerance: 0.0, reduced: false };
         let (mut largest, mut reduced) = (-1.0, false);
         for (name, want) in ours {
             let gradient = name.starts_with("d_");
@@ -96,7 +96,7 @@ impl Bound {
             let ratio = if error.is_nan() || want.is_empty() { f64::INFINITY } else { error / tolerance };
             if ratio > largest {
                 largest = ratio;
-                worst = Check { worst: name.clone(), error, tolerance, reduced };
+                worst = Agreement { worst: name.clone(), error, tolerance, reduced };
             }
         }
         worst.reduced = reduced && worst.passes();
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use ndarray::arr1;
 
-    const BOUND: Bound = Bound { length: 1000, contractions: 4, operators: 12, kink: false };
+    const BOUND: AgreementBound = AgreementBound { length: 1000, contractions: 4, operators: 12, kink: false };
 
     fn tensors(named: &[(&str, [f64; 3])]) -> Tensors {
         named.iter().map(|(n, v)| (n.to_string(), arr1(v).into_dyn())).collect()
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn relu_widens_gradients_only() {
-        let kinked = Bound { kink: true, ..BOUND };
+        let kinked = AgreementBound { kink: true, ..BOUND };
         assert!(kinked.relative(Precision::Highest, true) > 10.0 * BOUND.relative(Precision::Highest, true));
         assert_eq!(kinked.relative(Precision::Highest, false), BOUND.relative(Precision::Highest, false));
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// A way in which a framework runs the layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Variant {
+pub enum PeerVariant {
     /// PyTorch, every operation a call of its own.
     Eager,
     /// PyTorch with `scaled_dot_product_attention`.
@@ -52,36 +52,36 @@ impl Pythons {
     }
 }
 
-impl Variant {
-    pub const ALL: [Variant; 8] = [
-        Variant::Eager,
-        Variant::Sdpa,
-        Variant::Compile,
-        Variant::CompileSdpa,
-        Variant::Jax,
-        Variant::JaxRbg,
-        Variant::Onnx,
-        Variant::OnnxAttention,
+impl PeerVariant {
+    pub const ALL: [PeerVariant; 8] = [
+        PeerVariant::Eager,
+        PeerVariant::Sdpa,
+        PeerVariant::Compile,
+        PeerVariant::CompileSdpa,
+        PeerVariant::Jax,
+        PeerVariant::JaxRbg,
+        PeerVariant::Onnx,
+        PeerVariant::OnnxAttention,
     ];
 
     pub fn name(self) -> &'static str {
         match self {
-            Variant::Eager => "eager",
-            Variant::Sdpa => "sdpa",
-            Variant::Compile => "compile",
-            Variant::CompileSdpa => "compile-sdpa",
-            Variant::Jax => "jax",
-            Variant::JaxRbg => "jax-rbg",
-            Variant::Onnx => "onnx",
-            Variant::OnnxAttention => "onnx-attention",
+            PeerVariant::Eager => "eager",
+            PeerVariant::Sdpa => "sdpa",
+            PeerVariant::Compile => "compile",
+            PeerVariant::CompileSdpa => "compile-sdpa",
+            PeerVariant::Jax => "jax",
+            PeerVariant::JaxRbg => "jax-rbg",
+            PeerVariant::Onnx => "onnx",
+            PeerVariant::OnnxAttention => "onnx-attention",
         }
     }
 
     pub fn framework(self) -> Framework {
         match self {
-            Variant::Eager | Variant::Sdpa | Variant::Compile | Variant::CompileSdpa => Framework::Torch,
-            Variant::Jax | Variant::JaxRbg => Framework::Jax,
-            Variant::Onnx | Variant::OnnxAttention => Framework::Onnx,
+            PeerVariant::Eager | PeerVariant::Sdpa | PeerVariant::Compile | PeerVariant::CompileSdpa => Framework::Torch,
+            PeerVariant::Jax | PeerVariant::JaxRbg => Framework::Jax,
+            PeerVariant::Onnx | PeerVariant::OnnxAttention => Framework::Onnx,
         }
     }
 
@@ -92,7 +92,7 @@ impl Variant {
 
     /// Whether it calls operators one by one, so that its tensors can be counted.
     pub fn is_watched(self) -> bool {
-        matches!(self, Variant::Eager | Variant::Sdpa)
+        matches!(self, PeerVariant::Eager | PeerVariant::Sdpa)
     }
 }
 
@@ -121,14 +121,14 @@ impl Precision {
 
 /// One contender: a process of its own.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Contender {
-    pub variant: Variant,
+pub struct PeerContender {
+    pub variant: PeerVariant,
     pub precision: Precision,
     /// The Python that has the framework.
     pub python: PathBuf,
 }
 
-impl Contender {
+impl PeerContender {
     /// `eager, medium`.
     pub fn name(&self) -> String {
         format!("{}, {}", self.variant.name(), self.precision.name())
@@ -147,7 +147,7 @@ impl Contender {
 
 /// The contenders among `variants` whose framework has a Python. A recipe in f32 has both precisions of PyTorch; one in bf16 both kinds
 /// of bf16, for frameworks that support it.
-pub fn contenders(variants: &[Variant], dtype: Dtype, pythons: &Pythons) -> Vec<Contender> {
+pub fn contenders(variants: &[PeerVariant], dtype: Dtype, pythons: &Pythons) -> Vec<PeerContender> {
     let mut found = Vec::new();
     for variant in variants {
         let precisions = match (dtype, variant.framework()) {
@@ -157,7 +157,7 @@ pub fn contenders(variants: &[Variant], dtype: Dtype, pythons: &Pythons) -> Vec<
             _ => &[Precision::Highest],
         };
         let Some(python) = pythons.of(variant.framework()) else { continue };
-        found.extend(precisions.iter().map(|p| Contender { variant: *variant, precision: *p, python: python.clone() }));
+        found.extend(precisions.iter().map(|p| PeerContender { variant: *variant, precision: *p, python: python.clone() }));
     }
     found
 }
@@ -169,7 +169,8 @@ mod tests {
     #[test]
     fn only_frameworks_with_a_python_take_part() {
         let python = || Some(PathBuf::from("python3"));
-        let names = |dtype, pythons: Pythons| contenders(&Variant::ALL, dtype, &pythons).iter().map(Contender::name).collect::<Vec<_>>();
+        let names =
+            |dtype, pythons: Pythons| contenders(&PeerVariant::ALL, dtype, &pythons).iter().map(PeerContender::name).collect::<Vec<_>>();
         let torch = || Pythons { torch: python(), ..Pythons::default() };
         let jax = || Pythons { jax: python(), ..Pythons::default() };
         let onnx = || Pythons { onnx: python(), ..Pythons::default() };

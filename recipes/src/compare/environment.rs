@@ -1,7 +1,7 @@
 //! Checks that the named Pythons have the modules that the peers need, before anything takes time.
 
 use super::CompareError;
-use super::contender::{Framework, Pythons, Variant};
+use super::contender::{Framework, PeerVariant, Pythons};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -45,7 +45,7 @@ impl Framework {
 ///
 /// # Errors
 /// [`CompareError::NoPeer`] if none is named; [`CompareError::Missing`] with a line for each that lacks something.
-pub fn check_pythons(variants: &[Variant], pythons: &Pythons) -> Result<(), CompareError> {
+pub fn check_pythons(variants: &[PeerVariant], pythons: &Pythons) -> Result<(), CompareError> {
     let takes_part = |framework: &Framework| variants.iter().any(|v| v.framework() == *framework);
     let named: Vec<(Framework, &Path)> =
         Framework::ALL.into_iter().filter(takes_part).filter_map(|f| Some((f, pythons.of(f)?.as_path()))).collect();

@@ -9,7 +9,7 @@
 //! PyTorch's tensors are storages that its operators return (`bench/peers/tensor_bytes.py`). In f32 that equals its allocator's bytes up
 //! to a few; in bf16 the allocator hands out more.
 
-use super::contender::{Contender, Precision};
+use super::contender::{PeerContender, Precision};
 use bench::table::{Align, Cell, Table};
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +41,7 @@ pub struct OurBytes {
 }
 
 /// Whether a contender's tensors are counted; products in medium precision do not change them.
-pub fn is_counted(contender: &Contender) -> bool {
+pub fn is_counted(contender: &PeerContender) -> bool {
     contender.variant.is_watched() && contender.precision != Precision::Medium
 }
 

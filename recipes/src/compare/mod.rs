@@ -21,15 +21,15 @@ pub mod report;
 pub mod wait;
 pub mod worker;
 
-pub use contender::{Contender, Precision, Pythons, Variant, contenders};
+pub use contender::{PeerContender, PeerVariant, Precision, Pythons, contenders};
 pub use memory::{OurBytes, TensorBytes};
-pub use model::Model;
-pub use report::{Outcome, Report, Row};
+pub use model::PeerModel;
+pub use report::{ComparisonOutcome, ComparisonReport, ComparisonRow};
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::check::accuracy::{Accuracy, accuracy, oracle};
-use check::{Bound, Check, finite, read_results};
+use check::{Agreement, AgreementBound, finite, read_results};
 use race::{Runner, race};
 use sdfg::interpret::{Run, Tensors};
 use serde::{Deserialize, Serialize};
@@ -119,7 +119,7 @@ pub struct Setup<'a> {
     /// Inputs and parameters, including the upstream gradient.
     pub tensors: &'a Tensors,
     pub seed: u64,
-    pub contenders: &'a [Contender],
+    pub contenders: &'a [PeerContender],
     /// The command that chose our plan, and for how many threads.
     pub origin: String,
     /// For ours and for every peer.
@@ -141,15 +141,15 @@ pub struct Setup<'a> {
 ///
 /// # Errors
 /// Failures of ours and errors in the request. A peer that fails or differs is in the report.
-pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str)) -> Result<Report, CompareError> {
+pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str)) -> Result<ComparisonReport, CompareError> {
     if setup.contenders.is_empty() {
         return Err(CompareError::NoPeer);
     }
     if setup.rounds == 0 {
         return Err(CompareError::NoRounds);
     }
-    let model = Model::of(setup.recipe)?;
-    let bound = Bound::of(setup.recipe, &model)?;
+    let model = PeerModel::of(setup.recipe)?;
+    let bound = AgreementBound::of(setup.recipe, &model)?;
     let program = &setup.recipe.program;
     ours.load(setup.tensors)?;
     ours.step(false)?;
@@ -175,7 +175,7 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
     progress("measuring how PyTorch's threads wait best");
     let probe = probe(setup, &request, &given)?;
 
-    let mut rows: Vec<Option<Row>> = Vec::new();
+    let mut rows: Vec<Option<ComparisonRow>> = Vec::new();
     let mut admitted: Vec<(usize, Admitted)> = Vec::new();
     for contender in setup.contenders {
         interrupted(setup)?;
@@ -186,11 +186,17 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
                 rows.push(None);
             }
             Ok(Admitted { versions, first_s, check, accuracy, memory, .. }) => {
-                rows.push(Some(Row { accuracy, memory, ..Row::new(contender, versions, Some(first_s), Outcome::Mismatch { check }) }));
+                rows.push(Some(ComparisonRow {
+                    accuracy,
+                    memory,
+                    ..ComparisonRow::new(contender, versions, Some(first_s), ComparisonOutcome::Mismatch { check })
+                }));
             }
             // A Python that cannot be run was named wrongly, so the comparison ends at once.
             Err(error @ CompareError::Start { .. }) => return Err(error),
-            Err(error) => rows.push(Some(Row::new(contender, Value::Null, None, Outcome::Failed { why: error.to_string() }))),
+            Err(error) => {
+                rows.push(Some(ComparisonRow::new(contender, Value::Null, None, ComparisonOutcome::Failed { why: error.to_string() })))
+            }
         }
     }
     let mut runners = Vec::new();
@@ -203,10 +209,10 @@ pub fn compare(setup: &Setup, ours: &mut dyn Ours, progress: &mut dyn FnMut(&str
     for (runner, (place, versions, first_s, check, accuracy, memory)) in runners.iter().zip(facts) {
         if let Some(row) = rows.get_mut(place) {
             let outcome = report::outcome(runner, check)?;
-            *row = Some(Row { accuracy, memory, ..Row::new(&runner.contender, versions, Some(first_s), outcome) });
+            *row = Some(ComparisonRow { accuracy, memory, ..ComparisonRow::new(&runner.contender, versions, Some(first_s), outcome) });
         }
     }
-    let report = Report {
+    let report = ComparisonReport {
         recipe: program.name.clone(),
         sizes: program.sizes.clone(),
         model,
@@ -240,7 +246,7 @@ struct Admitted {
     runner: Runner,
     versions: Value,
     first_s: f64,
-    check: Check,
+    check: Agreement,
     accuracy: Option<Vec<Accuracy>>,
     memory: Option<TensorBytes>,
 }
@@ -256,11 +262,11 @@ fn contraction_gigaflop(recipe: &Recipe) -> Result<f64, CompareError> {
 /// Starts a contender, compares its results with ours and, if it is to be timed with dropout, runs it once with dropout.
 fn admit(
     setup: &Setup,
-    contender: &Contender,
+    contender: &PeerContender,
     model: &Value,
     given: &Path,
     (want, truth): (&Tensors, Option<&Tensors>),
-    bound: &Bound,
+    bound: &AgreementBound,
     wait: Wait,
 ) -> Result<Admitted, CompareError> {
     let name = contender.name();

@@ -44,26 +44,26 @@ pub struct Rates {
 /// The description of a model for the workers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "family", rename_all = "snake_case")]
-pub enum Model {
+pub enum PeerModel {
     /// Multi-head self-attention alone.
     Attention { heads: usize, size: usize, rates: Rates },
     /// An encoder layer, normalized after each residual.
     Encoder { heads: usize, size: usize, rates: Rates, activation: Activation, eps: [f64; 2] },
 }
 
-impl Model {
+impl PeerModel {
     pub fn has_relu(&self) -> bool {
-        matches!(self, Model::Encoder { activation: Activation::Relu, .. })
+        matches!(self, PeerModel::Encoder { activation: Activation::Relu, .. })
     }
 
     pub fn has_dropout(&self) -> bool {
-        let (Model::Attention { rates, .. } | Model::Encoder { rates, .. }) = self;
+        let (PeerModel::Attention { rates, .. } | PeerModel::Encoder { rates, .. }) = self;
         *rates != Rates::default()
     }
 
     /// # Errors
     /// [`CompareError::Unsupported`] for a recipe that the peers do not know.
-    pub fn of(recipe: &Recipe) -> Result<Model, CompareError> {
+    pub fn of(recipe: &Recipe) -> Result<PeerModel, CompareError> {
         let program = &recipe.program;
         let refuse = |why: &str| CompareError::Unsupported { model: program.name.clone(), why: why.to_string(), known: known() };
         if recipe.train.as_ref().is_none_or(|train| train.upstream != ["y"]) {
@@ -89,16 +89,16 @@ impl Model {
             let size = |dim: &str| program.size_of(dim).eval(&program.sizes).map(|n| n as usize).map_err(|_| refuse("a size is not bound"));
             let (heads, size) = (size("h")?, size("p")?);
             return match (family, own_choices.rates.as_slice(), own_choices.eps.as_slice()) {
-                (Family::Attention, [], []) => Ok(Model::Attention { heads, size, rates: Rates::default() }),
+                (Family::Attention, [], []) => Ok(PeerModel::Attention { heads, size, rates: Rates::default() }),
                 (Family::Encoder(activation), [], [first, second]) => {
-                    Ok(Model::Encoder { heads, size, rates: Rates::default(), activation, eps: [*first, *second] })
+                    Ok(PeerModel::Encoder { heads, size, rates: Rates::default(), activation, eps: [*first, *second] })
                 }
                 (Family::Attention, [attention], []) => {
-                    Ok(Model::Attention { heads, size, rates: Rates { attention: *attention, ..Rates::default() } })
+                    Ok(PeerModel::Attention { heads, size, rates: Rates { attention: *attention, ..Rates::default() } })
                 }
                 (Family::Encoder(activation), [attention, attended, hidden, fed], [first, second]) => {
                     let rates = Rates { attention: *attention, attended: *attended, hidden: *hidden, fed: *fed };
-                    Ok(Model::Encoder { heads, size, rates, activation, eps: [*first, *second] })
+                    Ok(PeerModel::Encoder { heads, size, rates, activation, eps: [*first, *second] })
                 }
                 _ => Err(refuse("its dropouts or normalizations are not those of the shipped recipe")),
             };
@@ -215,8 +215,8 @@ mod tests {
     use super::*;
     use crate::load::load_str;
 
-    fn of(text: &str, overrides: &[(String, i64)]) -> Result<Model, CompareError> {
-        Model::of(&load_str("test.yaml", text, overrides).unwrap())
+    fn of(text: &str, overrides: &[(String, i64)]) -> Result<PeerModel, CompareError> {
+        PeerModel::of(&load_str("test.yaml", text, overrides).unwrap())
     }
 
     fn text(name: &str) -> &'static str {
@@ -231,18 +231,18 @@ mod tests {
             assert!(of(&text.replace("dtype: f32", "dtype: bf16"), &[]).is_ok(), "{name}");
             let narrow = Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() };
             let recipe = load_str("test.yaml", text, &narrow).unwrap();
-            assert!(Model::of(&recipe).is_ok() && weights(&recipe.program) == Dtype::Bf16, "{name}");
+            assert!(PeerModel::of(&recipe).is_ok() && weights(&recipe.program) == Dtype::Bf16, "{name}");
             assert_eq!(weights(&load_str("test.yaml", text, &[]).unwrap().program), Dtype::F32);
         }
         let rates = Rates { attention: 0.1, attended: 0.1, hidden: 0.1, fed: 0.1 };
         let known = of(text("bert-base-encoder"), &[]).unwrap();
-        assert_eq!(known, Model::Encoder { heads: 12, size: 64, rates, activation: Activation::Gelu, eps: [1e-12; 2] });
+        assert_eq!(known, PeerModel::Encoder { heads: 12, size: 64, rates, activation: Activation::Gelu, eps: [1e-12; 2] });
     }
 
     #[test]
     fn rates_and_epsilons_come_from_the_recipe() {
         let changed = text("bert-large-encoder").replacen("over: k), rate: 0.1", "over: k), rate: 0.25", 1).replacen("1e-5", "1e-3", 1);
-        let Ok(Model::Encoder { rates, eps, .. }) = of(&changed, &[]) else { panic!("not known") };
+        let Ok(PeerModel::Encoder { rates, eps, .. }) = of(&changed, &[]) else { panic!("not known") };
         assert_eq!(rates, Rates { attention: 0.25, attended: 0.1, hidden: 0.1, fed: 0.1 });
         assert_eq!(eps, [1e-3, 1e-5]);
     }
@@ -251,7 +251,7 @@ mod tests {
     fn without_its_dropouts_a_recipe_is_known() {
         for (name, text, _) in KNOWN {
             let overrides = Overrides { no_dropout: true, ..Overrides::default() };
-            let known = Model::of(&load_str("test.yaml", text, &overrides).unwrap());
+            let known = PeerModel::of(&load_str("test.yaml", text, &overrides).unwrap());
             assert!(!known.unwrap().has_dropout(), "{name}");
             let zero = of(&text.replace("rate: 0.1", "rate: 0"), &[]);
             assert!(!zero.unwrap().has_dropout(), "{name}");

@@ -1,13 +1,13 @@
 //! Times ours and the peers in turns: in every round, ours and then a peer, for each peer.
 
-use super::contender::Contender;
+use super::contender::PeerContender;
 use super::load::{Others, own};
 use super::worker::{PeerStep, SETTLE, Worker};
 use super::{CompareError, Ours, Setup, StepTime, interrupted};
 
 /// A peer that passed its check, and its samples.
 pub struct Runner {
-    pub contender: Contender,
+    pub contender: PeerContender,
     pub worker: Worker,
     /// One sample for each round; `ours` are our turns just before.
     pub theirs: Vec<PeerStep>,
@@ -17,7 +17,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    pub fn new(contender: Contender, worker: Worker) -> Self {
+    pub fn new(contender: PeerContender, worker: Worker) -> Self {
         Runner { contender, worker, theirs: vec![], ours: vec![], others: Others::default(), failed: None }
     }
 }

@@ -1,11 +1,11 @@
 //! The results of a comparison, as a table and as JSON.
 
 use super::StepTime;
-use super::check::Check;
-use super::contender::{Contender, Precision};
+use super::check::Agreement;
+use super::contender::{PeerContender, Precision};
 use super::load::Others;
 use super::memory::{self, OurBytes, TensorBytes};
-use super::model::Model;
+use super::model::PeerModel;
 use super::race::Runner;
 use super::wait::Probe;
 use super::worker::PeerStep;
@@ -35,9 +35,9 @@ impl Medians {
 /// The result of one peer.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
-pub enum Outcome {
+pub enum ComparisonOutcome {
     Timed {
-        check: Check,
+        check: Agreement,
         medians: Medians,
         /// Their time over ours, of the step or, for a peer without a backward pass, of the forward pass: above 1 we are faster. Our
         /// times are the turns just before theirs.
@@ -48,13 +48,13 @@ pub enum Outcome {
         ours: Vec<StepTime>,
     },
     /// Its results differ from ours, so it was not timed.
-    Mismatch { check: Check },
+    Mismatch { check: Agreement },
     /// It did not run: the reason, as far as known.
     Failed { why: String },
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct ComparisonRow {
     pub variant: &'static str,
     pub precision: &'static str,
     /// Whether it was compared with our forward pass, dropout off on both sides.
@@ -69,14 +69,14 @@ pub struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<TensorBytes>,
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: ComparisonOutcome,
 }
 
-impl Row {
-    pub fn new(contender: &Contender, versions: Value, first_s: Option<f64>, outcome: Outcome) -> Row {
+impl ComparisonRow {
+    pub fn new(contender: &PeerContender, versions: Value, first_s: Option<f64>, outcome: ComparisonOutcome) -> ComparisonRow {
         let (variant, precision) = (contender.variant.name(), contender.precision.name());
         let forward_only = contender.variant.forward_only();
-        Row { variant, precision, forward_only, versions, first_s, accuracy: None, memory: None, outcome }
+        ComparisonRow { variant, precision, forward_only, versions, first_s, accuracy: None, memory: None, outcome }
     }
 
     /// The type of its weights and their gradients.
@@ -86,7 +86,7 @@ impl Row {
 
     fn ratio(&self) -> Option<&Ratio> {
         match &self.outcome {
-            Outcome::Timed { ratio, .. } => Some(ratio),
+            ComparisonOutcome::Timed { ratio, .. } => Some(ratio),
             _ => None,
         }
     }
@@ -94,11 +94,11 @@ impl Row {
 
 /// A comparison: its inputs, its settings, and the result of each peer.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct ComparisonReport {
     pub recipe: String,
     /// By size symbol.
     pub sizes: sdfg::Bindings,
-    pub model: Model,
+    pub model: PeerModel,
     /// The type of activations.
     pub dtype: Dtype,
     /// The type of weights.
@@ -124,18 +124,18 @@ pub struct Report {
     pub ours: Option<Medians>,
     /// Processors that other processes kept busy during our turns.
     pub ours_others: Option<f64>,
-    pub rows: Vec<Row>,
+    pub rows: Vec<ComparisonRow>,
 }
 
 /// The outcome of a peer that took part in the race.
-pub fn outcome(runner: &Runner, check: Check) -> Result<Outcome, StatsError> {
+pub fn outcome(runner: &Runner, check: Agreement) -> Result<ComparisonOutcome, StatsError> {
     if let Some(error) = &runner.failed {
-        return Ok(Outcome::Failed { why: error.to_string() });
+        return Ok(ComparisonOutcome::Failed { why: error.to_string() });
     }
     let forward = runner.contender.variant.forward_only();
     let theirs = Samples::new(runner.theirs.iter().map(|s| s.step_ms).collect())?;
     let ours = Samples::new(runner.ours.iter().map(|s| if forward { s.forward_ms } else { s.step_ms }).collect())?;
-    Ok(Outcome::Timed {
+    Ok(ComparisonOutcome::Timed {
         check,
         medians: Medians::of(&runner.theirs, |s| [s.forward_ms, s.backward_ms, s.step_ms])?,
         ratio: paired_ratio(&theirs, &ours)?,
@@ -145,11 +145,11 @@ pub fn outcome(runner: &Runner, check: Check) -> Result<Outcome, StatsError> {
     })
 }
 
-impl Report {
+impl ComparisonReport {
     /// Adds our turns against all peers together.
-    pub fn ours(mut self, besides: Others) -> Result<Report, StatsError> {
+    pub fn ours(mut self, besides: Others) -> Result<ComparisonReport, StatsError> {
         let whole = self.rows.iter().filter(|r| !r.forward_only);
-        let all = whole.filter_map(|r| if let Outcome::Timed { ours, .. } = &r.outcome { Some(ours) } else { None });
+        let all = whole.filter_map(|r| if let ComparisonOutcome::Timed { ours, .. } = &r.outcome { Some(ours) } else { None });
         let steps: Vec<StepTime> = all.flatten().copied().collect();
         if !steps.is_empty() {
             self.ours = Some(Medians::of(&steps, |s| [s.forward_ms, s.backward_ms, s.step_ms])?);
@@ -159,16 +159,16 @@ impl Report {
     }
 
     /// The fastest peer, among those that run the whole step or those that have only a forward pass.
-    pub fn best(&self, forward_only: bool) -> Option<(&Row, &Ratio)> {
+    pub fn best(&self, forward_only: bool) -> Option<(&ComparisonRow, &Ratio)> {
         self.best_of(|row| row.forward_only == forward_only)
     }
 
     /// The same among peers that run the whole step and hold weights and their gradients in our types.
-    pub fn best_alike(&self) -> Option<(&Row, &Ratio)> {
+    pub fn best_alike(&self) -> Option<(&ComparisonRow, &Ratio)> {
         self.best_of(|row| !row.forward_only && row.weights() == self.weights)
     }
 
-    fn best_of(&self, which: impl Fn(&Row) -> bool) -> Option<(&Row, &Ratio)> {
+    fn best_of(&self, which: impl Fn(&ComparisonRow) -> bool) -> Option<(&ComparisonRow, &Ratio)> {
         let timed = self.rows.iter().filter(|row| which(row)).filter_map(|row| Some((row, row.ratio()?)));
         timed.min_by(|a, b| a.1.median.total_cmp(&b.1.median))
     }
@@ -181,9 +181,9 @@ impl Report {
     /// 0 if every peer was timed, 3 if one's results differ from ours, 1 if one did not run.
     pub fn exit_code(&self) -> u8 {
         let codes = self.rows.iter().map(|r| match r.outcome {
-            Outcome::Timed { .. } => 0,
-            Outcome::Failed { .. } => 1,
-            Outcome::Mismatch { .. } => 3,
+            ComparisonOutcome::Timed { .. } => 0,
+            ComparisonOutcome::Failed { .. } => 1,
+            ComparisonOutcome::Mismatch { .. } => 3,
         });
         codes.max().unwrap_or(0)
     }
@@ -205,7 +205,7 @@ impl Report {
         out += &memory::text(&self.memory, &counted, colour);
         out += &self.errors(colour);
         out.push('\n');
-        let mut best = |(row, ratio): (&Row, &Ratio), what: &str| {
+        let mut best = |(row, ratio): (&ComparisonRow, &Ratio), what: &str| {
             out += &format!(
                 "The best peer{what} is {}, {}: its time ÷ ours is {:.3} (95%: {:.3} to {:.3}).\n",
                 row.variant, row.precision, ratio.median, ratio.interval.lower, ratio.interval.upper
@@ -234,17 +234,17 @@ impl Report {
         }
         for row in &self.rows {
             match &row.outcome {
-                Outcome::Failed { why } => out += &format!("{}, {} did not run: {why}\n", row.variant, row.precision),
-                Outcome::Mismatch { check } => {
+                ComparisonOutcome::Failed { why } => out += &format!("{}, {} did not run: {why}\n", row.variant, row.precision),
+                ComparisonOutcome::Mismatch { check } => {
                     out += &format!(
                         "{}, {} was not timed: its `{}` is off by {:.1e}, tolerance {:.1e}\n",
                         row.variant, row.precision, check.worst, check.error, check.tolerance
                     )
                 }
-                Outcome::Timed { check, .. } if check.reduced => {
+                ComparisonOutcome::Timed { check, .. } if check.reduced => {
                     out += &format!("{}, {} multiplies in less than f32: it does less work than ours\n", row.variant, row.precision)
                 }
-                Outcome::Timed { .. } if row.weights() != self.weights => {
+                ComparisonOutcome::Timed { .. } if row.weights() != self.weights => {
                     let (theirs, ours) = (row.weights(), self.weights);
                     let less = if theirs.bytes(1) < ours.bytes(1) { "less" } else { "more" };
                     out += &format!(
@@ -252,7 +252,7 @@ impl Report {
                         row.variant, row.precision
                     )
                 }
-                Outcome::Timed { .. } => {}
+                ComparisonOutcome::Timed { .. } => {}
             }
         }
         out
@@ -261,7 +261,7 @@ impl Report {
     /// Errors against the oracle: all of ours and of the first peer, and a comparison of ours with each peer's.
     fn errors(&self, colour: bool) -> String {
         let Some(ours) = &self.accuracy else { return String::new() };
-        let peers: Vec<(&Row, &Vec<Accuracy>)> = self.rows.iter().filter_map(|r| Some((r, r.accuracy.as_ref()?))).collect();
+        let peers: Vec<(&ComparisonRow, &Vec<Accuracy>)> = self.rows.iter().filter_map(|r| Some((r, r.accuracy.as_ref()?))).collect();
         let mut columns = vec![("ours", ours.clone())];
         columns.extend(peers.first().map(|(row, errors)| (row.variant, (*errors).clone())));
         let mut out = format!("\nErrors against the f64 oracle, dropout off:\n{}", table(&columns).text(colour));
@@ -305,7 +305,7 @@ impl Report {
         for row in &self.rows {
             let mut cells = vec![Cell::text(row.variant), Cell::text(row.precision)];
             match &row.outcome {
-                Outcome::Timed { check, medians, ratio, others, .. } => {
+                ComparisonOutcome::Timed { check, medians, ratio, others, .. } => {
                     cells.extend(times(medians));
                     if row.forward_only {
                         cells.truncate(3);
@@ -315,11 +315,11 @@ impl Report {
                     cells.extend([Cell::number(ratio.median, 3), Cell::text(interval), Cell::maybe(*others, 2)]);
                     cells.extend(error(check));
                 }
-                Outcome::Mismatch { check } => {
+                ComparisonOutcome::Mismatch { check } => {
                     cells.extend(std::iter::repeat_with(Cell::none).take(6));
                     cells.extend(error(check));
                 }
-                Outcome::Failed { .. } => cells.extend(std::iter::repeat_with(Cell::none).take(8)),
+                ComparisonOutcome::Failed { .. } => cells.extend(std::iter::repeat_with(Cell::none).take(8)),
             }
             table.row(cells);
         }
@@ -327,6 +327,6 @@ impl Report {
     }
 }
 
-fn error(check: &Check) -> [Cell; 2] {
+fn error(check: &Agreement) -> [Cell; 2] {
     [Cell::text(format!("{:.1e}", check.error)), Cell::text(format!("{:.2}", check.error / check.tolerance))]
 }

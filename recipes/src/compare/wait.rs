@@ -3,7 +3,7 @@
 //! The faster way depends on the machine and its load, and a process can only set it in its environment at the start. So it is measured
 //! once, in turns, on the first contender, and every contender gets the faster way.
 
-use super::contender::{Contender, Framework, Variant};
+use super::contender::{Framework, PeerContender, PeerVariant};
 use super::worker::{SETTLE, Wait, Worker};
 use super::{CompareError, Setup};
 use bench::stats::Samples;
@@ -28,7 +28,7 @@ pub struct Probe {
 /// [`CompareError::Start`]. A contender that fails decides nothing: its own check reports the failure.
 pub fn probe(setup: &Setup, model: &Value, given: &Path) -> Result<Probe, CompareError> {
     let torch = || setup.contenders.iter().filter(|c| c.variant.framework() == Framework::Torch);
-    let plain = torch().find(|c| matches!(c.variant, Variant::Eager | Variant::Sdpa));
+    let plain = torch().find(|c| matches!(c.variant, PeerVariant::Eager | PeerVariant::Sdpa));
     let Some(contender) = plain.or_else(|| torch().next()) else { return Ok(Probe::default()) };
     match both(setup, contender, model, given) {
         Err(error @ CompareError::Start { .. }) => Err(error),
@@ -36,7 +36,7 @@ pub fn probe(setup: &Setup, model: &Value, given: &Path) -> Result<Probe, Compar
     }
 }
 
-fn both(setup: &Setup, contender: &Contender, model: &Value, given: &Path) -> Result<Probe, CompareError> {
+fn both(setup: &Setup, contender: &PeerContender, model: &Value, given: &Path) -> Result<Probe, CompareError> {
     let ready = |wait: Wait| {
         let mut worker = Worker::start(contender, setup.threads, setup.folder, wait)?;
         worker.load(model, given)?;

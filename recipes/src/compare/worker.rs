@@ -1,7 +1,7 @@
 //! A contender's process, which exchanges JSON objects, one a line.
 
 use super::CompareError;
-use super::contender::Contender;
+use super::contender::PeerContender;
 use super::memory::TensorBytes;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -93,7 +93,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`CompareError::Start`], [`CompareError::Folder`].
-    pub fn start(contender: &Contender, threads: usize, folder: &Path, wait: Wait) -> Result<Worker, CompareError> {
+    pub fn start(contender: &PeerContender, threads: usize, folder: &Path, wait: Wait) -> Result<Worker, CompareError> {
         let (name, python) = (contender.name(), &contender.python);
         let complaints = folder.join(format!("{}.log", name.replace(", ", "-")));
         let log = File::create(&complaints).map_err(|source| CompareError::Folder { path: complaints.clone(), source })?;

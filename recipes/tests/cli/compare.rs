@@ -9,8 +9,8 @@ use crate::command::memlet;
 use recipes::compare::environment::check_pythons;
 use recipes::compare::worker::write_scripts;
 use recipes::compare::{
-    CompareError, Contender, OurBytes, Ours, Outcome, Precision, Pythons, Report, Setup, StepTime, TensorBytes, Variant, compare,
-    contenders,
+    CompareError, ComparisonOutcome, ComparisonReport, OurBytes, Ours, PeerContender, PeerVariant, Precision, Pythons, Setup, StepTime,
+    TensorBytes, compare, contenders,
 };
 use recipes::load::{Overrides, Recipe, load};
 use recipes::pipeline::PipelineError;
@@ -77,17 +77,17 @@ fn stored(name: &str, dtype: Option<Dtype>, narrow: bool) -> Recipe {
     load(&path, Overrides { sizes: known.to_vec(), dtype, narrow, ..Overrides::default() }).unwrap()
 }
 
-fn compared(recipe: &Recipe, contenders: &[Contender], folder: &Path, rounds: usize) -> Result<Report, CompareError> {
+fn compared(recipe: &Recipe, contenders: &[PeerContender], folder: &Path, rounds: usize) -> Result<ComparisonReport, CompareError> {
     compared_until(recipe, contenders, folder, rounds, &AtomicBool::new(false))
 }
 
 fn compared_until(
     recipe: &Recipe,
-    contenders: &[Contender],
+    contenders: &[PeerContender],
     folder: &Path,
     rounds: usize,
     interrupt: &AtomicBool,
-) -> Result<Report, CompareError> {
+) -> Result<ComparisonReport, CompareError> {
     let (program, _) = operators(recipe).unwrap();
     let tensors = random_inputs(&program, 1).unwrap();
     let mut ours = Oracle { program, given: Tensors::new(), found: Tensors::new(), folder: folder.to_path_buf() };
@@ -144,16 +144,16 @@ fn only_peers_that_agree_are_timed_and_all_are_reported() {
     let Some(python) = python() else { return };
     let recipe = recipe("mha");
     let folder = stage(&recipe);
-    let all = contenders(&Variant::ALL, Dtype::F32, &everywhere(&python));
+    let all = contenders(&PeerVariant::ALL, Dtype::F32, &everywhere(&python));
     let report = compared(&recipe, &all, folder.path(), 3).unwrap();
     let outcomes: Vec<String> = report
         .rows
         .iter()
         .map(|row| {
             let what = match &row.outcome {
-                Outcome::Timed { ratio, samples, .. } => format!("timed {} times, {}", samples.len(), ratio.median),
-                Outcome::Mismatch { .. } => "mismatch".to_string(),
-                Outcome::Failed { why } => why.clone(),
+                ComparisonOutcome::Timed { ratio, samples, .. } => format!("timed {} times, {}", samples.len(), ratio.median),
+                ComparisonOutcome::Mismatch { .. } => "mismatch".to_string(),
+                ComparisonOutcome::Failed { why } => why.clone(),
             };
             format!("{} {}: {what}", row.variant, row.precision)
         })
@@ -204,7 +204,7 @@ fn only_peers_that_agree_are_timed_and_all_are_reported() {
 #[test]
 fn peers_with_weights_of_our_type_are_distinguished() {
     let Some(python) = python() else { return };
-    let both = contenders(&[Variant::Eager], Dtype::Bf16, &everywhere(&python));
+    let both = contenders(&[PeerVariant::Eager], Dtype::Bf16, &everywhere(&python));
     for (narrow, alike, other, says) in [
         (false, "bf16", "bf16-native", "bf16, where ours are f32: it moves less"),
         (true, "bf16-native", "bf16", "f32, where ours are bf16: it moves more"),
@@ -223,8 +223,8 @@ fn turns_alternate_and_never_overlap() {
     let Some(python) = python() else { return };
     let recipe = recipe("mha");
     let folder = stage(&recipe);
-    let two = contenders(&[Variant::Eager, Variant::JaxRbg], Dtype::F32, &everywhere(&python));
-    let two: Vec<Contender> = two.into_iter().filter(|c| c.precision == Precision::Highest).collect();
+    let two = contenders(&[PeerVariant::Eager, PeerVariant::JaxRbg], Dtype::F32, &everywhere(&python));
+    let two: Vec<PeerContender> = two.into_iter().filter(|c| c.precision == Precision::Highest).collect();
     let report = compared(&recipe, &two, folder.path(), 1).unwrap();
     assert_eq!(report.exit_code(), 0);
     let turns = fs::read_to_string(folder.path().join("turns")).unwrap();
@@ -247,7 +247,7 @@ fn a_wrong_request_names_the_missing_parts() {
     let folder = tempfile::tempdir().unwrap();
     let nobody = compared(&recipe, &[], folder.path(), 3).unwrap_err();
     assert_eq!((nobody.exit_code(), nobody.to_string().contains("--torch")), (2, true));
-    let nowhere = contenders(&[Variant::Eager], Dtype::F32, &everywhere(Path::new("/no/such/python")));
+    let nowhere = contenders(&[PeerVariant::Eager], Dtype::F32, &everywhere(Path::new("/no/such/python")));
     let missing = compared(&recipe, &nowhere, folder.path(), 3).unwrap_err();
     assert_eq!(missing.exit_code(), 4, "{missing}");
     assert_eq!(compared(&recipe, &nowhere, folder.path(), 0).unwrap_err().exit_code(), 2);
@@ -266,7 +266,7 @@ fn peers_are_checked_before_anything_else() {
     std::os::unix::fs::PermissionsExt::set_mode(&mut rights, 0o755);
     fs::set_permissions(&bare, rights).unwrap();
     let pythons = Pythons { torch: Some(bare.clone()), jax: Some("/no/such/python".into()), onnx: Some("/bin/true".into()) };
-    let lacking = check_pythons(&Variant::ALL, &pythons).unwrap_err();
+    let lacking = check_pythons(&PeerVariant::ALL, &pythons).unwrap_err();
     assert_eq!(lacking.exit_code(), 4);
     let lines: Vec<String> = lacking.to_string().lines().map(str::to_string).collect();
     assert_eq!(lines.len(), 3, "{lines:?}");
@@ -277,7 +277,7 @@ fn peers_are_checked_before_anything_else() {
     );
     assert!(lines[1].starts_with("--jax /no/such/python cannot be run") && lines[2].contains("--onnx /bin/true is no Python"), "{lines:?}");
     // A framework that takes no part needs no modules.
-    assert!(check_pythons(&[Variant::Jax], &Pythons { torch: Some(bare), ..Pythons::default() }).is_err_and(|e| e.exit_code() == 2));
+    assert!(check_pythons(&[PeerVariant::Jax], &Pythons { torch: Some(bare), ..Pythons::default() }).is_err_and(|e| e.exit_code() == 2));
     // The command reports it before it reads the plan, and without a traceback.
     let output = memlet(&["compare", "no-such-plan.json", "--jax", "/no/such/python"]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -311,7 +311,7 @@ fn an_interrupted_run_is_no_comparison() {
     let recipe = recipe("mha");
     let folder = tempfile::tempdir().unwrap();
     let python = everywhere(Path::new("/no/such/python"));
-    let one = contenders(&[Variant::Jax], Dtype::F32, &python);
+    let one = contenders(&[PeerVariant::Jax], Dtype::F32, &python);
     let stopped = compared_until(&recipe, &one, folder.path(), 3, &AtomicBool::new(true)).unwrap_err();
     assert_eq!(stopped.exit_code(), 130, "{stopped}: nobody is started any more");
 }
@@ -320,9 +320,9 @@ fn an_interrupted_run_is_no_comparison() {
 fn frameworks_agree_with_the_oracle() {
     let named = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
     let pythons = Pythons { torch: named("MEMLET_TORCH"), jax: named("MEMLET_JAX"), onnx: named("MEMLET_ONNX") };
-    let variants: &[Variant] = match std::env::var("MEMLET_PEERS").as_deref() {
-        Ok("all") => &Variant::ALL,
-        _ => &[Variant::Eager, Variant::Sdpa, Variant::Jax, Variant::JaxRbg, Variant::Onnx, Variant::OnnxAttention],
+    let variants: &[PeerVariant] = match std::env::var("MEMLET_PEERS").as_deref() {
+        Ok("all") => &PeerVariant::ALL,
+        _ => &[PeerVariant::Eager, PeerVariant::Sdpa, PeerVariant::Jax, PeerVariant::JaxRbg, PeerVariant::Onnx, PeerVariant::OnnxAttention],
     };
     let all = contenders(variants, Dtype::F32, &pythons);
     if all.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! `recipes/table-iii.md` is written from the same rows; `MEMLET_BLESS=1` rewrites it.
 
-use recipes::analyze::{Analysis, Operator, analyze};
+use recipes::analyze::{Analysis, OperatorEntry, analyze};
 use recipes::load::load;
 use sdfg::Class;
 use std::path::PathBuf;
@@ -119,7 +119,7 @@ fn encoder() -> Analysis {
     analyze(&load(&folder().join("bert-large-encoder.yaml"), &[]).expect("the recipe"), false).expect("the analysis")
 }
 
-fn find<'a>(analysis: &'a Analysis, printed: &Printed) -> &'a Operator {
+fn find<'a>(analysis: &'a Analysis, printed: &Printed) -> &'a OperatorEntry {
     analysis.operators.iter().find(|o| o.name == printed.ours).unwrap_or_else(|| panic!("no operator {}", printed.ours))
 }
 

@@ -8,7 +8,7 @@ use kernels::target::cuda::cublaslt::Fused;
 use kernels::target::shim::ShimDevice;
 use kernels::{KernelSpec, Toolchain};
 use recipes::load::{Overrides, load, load_str};
-use recipes::pipeline::check::each_kernel::{Progress, compare_with_cores, compare_with_interpreter};
+use recipes::pipeline::check::each_kernel::{KernelCheckProgress, compare_with_cores, compare_with_interpreter};
 use recipes::pipeline::check::plan::verify_small;
 use recipes::pipeline::oracle::tensors::random_inputs;
 use recipes::pipeline::run::candidate::Candidate;
@@ -96,7 +96,7 @@ fn a_mistake_shows_in_the_kernel_that_makes_it() -> Result<(), Failure> {
     let cores = cores()?;
     let (given, pool, run) = (random_inputs(&operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
     let mut told = Vec::new();
-    let mut said = |p: &Progress| told.push((p.done, p.all, p.compared.to_vec()));
+    let mut said = |p: &KernelCheckProgress| told.push((p.done, p.all, p.compared.to_vec()));
     let compared = compare_with_cores(&candidate, &given, &run, &pool, (&fake, &cores), &mut said)?;
     let count = candidate.program.units().len();
     assert!(told.iter().enumerate().all(|(n, (done, all, _))| (*done, *all) == (n + 1, count)) && told.len() == count, "each kernel once");

@@ -8,7 +8,7 @@ use recipes::pipeline::oracle::operators::operators;
 use recipes::pipeline::oracle::small_sizes::with_small_sizes;
 use recipes::pipeline::oracle::tensors::{random_inputs, results};
 use recipes::pipeline::variants::gemm_fusion::GemmFusion;
-use recipes::pipeline::variants::partial_fusion::{Change, FusionSet, Trial, TrialCost, mix};
+use recipes::pipeline::variants::partial_fusion::{FusionChange, FusionSet, Trial, TrialCost, mix};
 use recipes::pipeline::variants::programs::programs;
 use recipes::pipeline::variants::stacking::stackings;
 use sdfg::interpret::{Run, Tensors, interpret};
@@ -105,7 +105,8 @@ impl Invented<'_> {
 
     fn mixed(&mut self) -> (Trial, Vec<TrialCost>) {
         let full = self.made(&FusionSet::default());
-        let trials: Vec<(Change, Trial)> = full.undoings().into_iter().map(|c| (c.clone(), self.made(&c.of(&full.fusion_set)))).collect();
+        let trials: Vec<(FusionChange, Trial)> =
+            full.undoings().into_iter().map(|c| (c.clone(), self.made(&c.of(&full.fusion_set)))).collect();
         let known = self.times.clone();
         let composing = self.composing;
         let mut build = |fusion_set: &FusionSet| trial(composing, fusion_set).map(|(_, made)| made);
@@ -163,8 +164,8 @@ fn compositions_of_layers_are_undone_together() {
         Some(KernelClass::of(&KernelSpec::new(&variant.program, unit).ok()?)?.fingerprint(""))
     };
     let alone = full.undoings();
-    let together = Change::together(alone.clone(), &family);
-    let several: Vec<&Change> = together.iter().filter(|change| !change.alike.is_empty()).collect();
+    let together = FusionChange::together(alone.clone(), &family);
+    let several: Vec<&FusionChange> = together.iter().filter(|change| !change.alike.is_empty()).collect();
     assert!(!several.is_empty() && together.len() < alone.len(), "{together:?}");
     assert_eq!(together.iter().map(|change| 1 + change.alike.len()).sum::<usize>(), alone.len());
     for change in several {
@@ -182,7 +183,7 @@ fn compositions_of_layers_are_undone_together() {
 fn stacked_projections_keep_attention_backward_apart() {
     let recipe = shipped("mha.yaml");
     let weights = stackings(&operators(&recipe).expect("operators").0).remove(0);
-    let change = Change::stacking(&weights);
+    let change = FusionChange::stacking(&weights);
     assert_eq!(change.to_string(), "wq+wk+wv stacked");
     let composing = GemmFusion::generated(&recipe, &weights, false).expect("programs");
     let (variant, made) = trial(&composing, &change.of(&FusionSet::default())).expect("a program");
@@ -197,7 +198,7 @@ fn no_composition_writes_a_part_of_a_stack() {
     let recipe = shipped("mha.yaml");
     for weights in stackings(&operators(&recipe).expect("operators").0) {
         let composing = GemmFusion::generated(&recipe, &weights, false).expect("programs");
-        let (full, made_of_all) = trial(&composing, &Change::stacking(&weights).of(&FusionSet::default())).expect("a program");
+        let (full, made_of_all) = trial(&composing, &FusionChange::stacking(&weights).of(&FusionSet::default())).expect("a program");
         let undone = made_of_all.undoings().into_iter().map(|change| {
             let fusion_set = change.of(&made_of_all.fusion_set);
             trial(&composing, &fusion_set).expect("a program").0

@@ -3,7 +3,7 @@
 use kernels::target::cuda::cublaslt::Fused;
 use recipes::load::{Overrides, load_str};
 use recipes::pipeline::variants::programs::programs_on;
-use recipes::pipeline::variants::table::{Devices, Step, VARIANTS, VariantId};
+use recipes::pipeline::variants::table::{Devices, PassStep, VARIANTS, VariantId};
 use sdfg::Dtype;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -114,7 +114,7 @@ fn rows_are_made_where_they_apply() -> Result<(), Failure> {
     };
     assert!(of(&text, None)?.iter().all(|id| id.row().devices == Devices::Any));
     let forward = &text[..text.find("train:").unwrap_or(text.len())];
-    let needs_gradients = |id: &&VariantId| id.row().defining == Some(Step::RowStatisticsInMemory);
+    let needs_gradients = |id: &&VariantId| id.row().defining == Some(PassStep::RowStatisticsInMemory);
     assert_eq!(of(forward, Some(Fused::has))?.iter().filter(needs_gradients).count(), 0);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Messages between the tables: fusions that pay, the accuracy of predictions, the cost of memory.
 
 use super::race::RaceResult;
-use super::summary::Whole;
+use super::summary::TimedPlan;
 use crate::cli::{cells, table};
 use bench::Load;
 use bench::model::{CompositionRow, Coverage};
@@ -122,7 +122,7 @@ fn disturbed(sweep: Option<Load>, race: Option<Load>) -> Option<String> {
 }
 
 /// Why the plan that was taken is not the fastest.
-pub fn for_memory(taken: &Whole, fastest: &Whole) -> String {
+pub fn for_memory(taken: &TimedPlan, fastest: &TimedPlan) -> String {
     format!(
         "{} is taken: it needs {} MB instead of {} MB and {:.1}% more time than {}; --memory-slack decides",
         taken.plan,
@@ -134,7 +134,7 @@ pub fn for_memory(taken: &Whole, fastest: &Whole) -> String {
 }
 
 /// The plan that would be taken for its memory, and the option that takes it.
-pub fn lean(lean: &Whole, taken: &Whole, fastest: &Whole) -> String {
+pub fn lean(lean: &TimedPlan, taken: &TimedPlan, fastest: &TimedPlan) -> String {
     let slack = 100.0 * (lean.step_ms / fastest.step_ms - 1.0);
     format!(
         "{} needs {} MB instead of {} MB and {slack:.1}% more time than the fastest: --memory-slack {:.0}% takes it",

@@ -6,7 +6,7 @@ mod summary;
 mod verification;
 
 use super::out::outln;
-use super::sweep::{INTERRUPTED, MeasureArgs, Session, coverage};
+use super::sweep::{INTERRUPTED, MeasureArgs, MeasurementSession, coverage};
 use super::{duration, share};
 use crate::analyze::analyze;
 use crate::pipeline::PipelineError;
@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use summary::Summary;
+use summary::RunSummary;
 
 #[derive(Args)]
 pub struct OptimizeArgs {
@@ -58,7 +58,7 @@ impl OptimizeArgs {
         self.measure.table(&coverage(&sweeps));
         let stored = session.store.all().count();
         self.say(&format!("{stored} configurations are stored; {}", session.pace));
-        let mut outcome = Summary::of(&sweeps, stored, session.pace);
+        let mut outcome = RunSummary::of(&sweeps, stored, session.pace);
         if sweeps.finish == Finish::Interrupted {
             self.say(INTERRUPTED);
             return self.done(&outcome);
@@ -134,8 +134,8 @@ impl OptimizeArgs {
     fn choices<'a>(
         &self,
         sweeps: &'a SweptPrograms,
-        session: &Session,
-        outcome: &mut Summary<'a>,
+        session: &MeasurementSession,
+        outcome: &mut RunSummary<'a>,
     ) -> Result<(Vec<Choices>, Option<Certainty>), PipelineError> {
         let compositions = report::compositions(sweeps);
         if !compositions.is_empty() {
@@ -163,7 +163,7 @@ impl OptimizeArgs {
     }
 
     /// Prints the times of all plans, and the influence of memory on the result.
-    fn tell(&self, outcome: &Summary, contested: &RaceResult) {
+    fn tell(&self, outcome: &RunSummary, contested: &RaceResult) {
         self.say("");
         self.measure.table(&outcome.table_of_wholes(&contested.wrong));
         let (taken, fastest) = (&outcome.timed[contested.taken], &outcome.timed[contested.fastest]);
@@ -179,7 +179,7 @@ impl OptimizeArgs {
         self.measure.say(&format!("{text}\n"));
     }
 
-    fn done(&self, outcome: &Summary) -> Result<(), PipelineError> {
+    fn done(&self, outcome: &RunSummary) -> Result<(), PipelineError> {
         if self.measure.json {
             outln!("{}", serde_json::to_string(outcome).map_err(|e| PipelineError::Internal(e.to_string()))?);
         }
@@ -193,7 +193,7 @@ const REDRAWING: Duration = Duration::from_secs(2);
 
 /// Selects among all programs as one problem with alternatives, in which the program and its layouts are one decision, and writes its
 /// certificate to the output folder. Returns a message and the robustness of the selection.
-fn certify(sweeps: &SweptPrograms, session: &Session) -> Result<(String, Option<Certainty>), PipelineError> {
+fn certify(sweeps: &SweptPrograms, session: &MeasurementSession) -> Result<(String, Option<Certainty>), PipelineError> {
     // The problem that `memlet solve` reads from the records.
     let keys = |p: &layouts::SelectionProblem| p.kernels.iter().map(|k| k.key.clone()).collect::<BTreeSet<String>>();
     let swept: BTreeSet<String> = sweeps.variants.iter().flat_map(|s| keys(&s.problem)).collect();

@@ -1,14 +1,14 @@
 //! Races plans of a recipe as wholes: keeps, verifies and times them in turns, and takes one.
 
 use super::OptimizeArgs;
-use super::summary::{Refused, Verified};
+use super::summary::{RefusedPlan, Verified};
 use super::verification::PlanChecks;
-use crate::cli::progress::{Stage, Whole};
-use crate::cli::sweep::Session;
+use crate::cli::progress::{RunClock, Stage};
+use crate::cli::sweep::MeasurementSession;
 use crate::cli::{cells, command_line, table};
 use crate::pipeline::PipelineError;
 use crate::pipeline::check::plan::{Verification, verify_full, verify_small};
-use crate::pipeline::choose::plan::{Plan, Refusal};
+use crate::pipeline::choose::plan::{Plan, PlanRefusal};
 use crate::pipeline::choose::reselect_in_step::{Reselected, reselect_in_step};
 use crate::pipeline::choose::sweep_all::{Choices, SweptPrograms, baselines, plainest, plan};
 use crate::pipeline::measure::budget_policy::BudgetPolicy;
@@ -42,7 +42,7 @@ const FAR: f64 = 2.0;
 /// The plans to time as wholes: the best selection for each of the three best programs and for variants that contend unless far slower,
 /// and the next best selections of the best program. The best of each program also runs on several streams, if the device has them and
 /// the program work for them. The overall selection is the first.
-pub fn contenders(sweeps: &SweptPrograms, choices: &[Choices], session: &Session) -> Result<Vec<Candidate>, PipelineError> {
+pub fn contenders(sweeps: &SweptPrograms, choices: &[Choices], session: &MeasurementSession) -> Result<Vec<Candidate>, PipelineError> {
     let exact = |choice: &Choices| sweeps.variants[choice.swept].candidate(&choice.selections[0]);
     let contends = |choice: &Choices| sweeps.keys[choice.swept].id.row().contention == Contention::UnlessFar;
     let least = choices.first().map_or(f64::INFINITY, |best| best.selections[0].total_ms);
@@ -71,7 +71,7 @@ pub fn contenders(sweeps: &SweptPrograms, choices: &[Choices], session: &Session
 }
 
 /// Substitutes if no contender is correct: the best selections of the other programs, then that of the unfused one.
-pub fn reserve(sweeps: &SweptPrograms, choices: &[Choices], session: &Session, contenders: &[Candidate]) -> Vec<Candidate> {
+pub fn reserve(sweeps: &SweptPrograms, choices: &[Choices], session: &MeasurementSession, contenders: &[Candidate]) -> Vec<Candidate> {
     let exact = |choice: &Choices| sweeps.variants[choice.swept].candidate(&choice.selections[0]);
     let others = choices.iter().map(exact).filter(|other| !contenders.iter().any(|c| c.name == other.name));
     let unfused = sweeps.unfused.as_ref().and_then(|swept| Some(swept.candidate(&swept.select(&session.store, Method::Exact).ok()?)));
@@ -81,7 +81,7 @@ pub fn reserve(sweeps: &SweptPrograms, choices: &[Choices], session: &Session, c
 /// The race of a recipe's candidates against each other and the baselines.
 pub struct PlanRace<'a> {
     args: &'a OptimizeArgs,
-    session: &'a Session,
+    session: &'a MeasurementSession,
     sweeps: &'a SweptPrograms,
     baselines: Vec<Candidate>,
     tensors: Tensors,
@@ -90,7 +90,7 @@ pub struct PlanRace<'a> {
     /// The folder for the plans of all candidates.
     folder: PathBuf,
     verdicts: PlanChecks<'a>,
-    whole: Whole,
+    whole: RunClock,
     /// When the race began, and the command's budget.
     clock: (Instant, Option<Duration>),
 }
@@ -149,7 +149,7 @@ impl RaceResult {
 impl<'a> PlanRace<'a> {
     pub fn new(
         args: &'a OptimizeArgs,
-        session: &'a Session,
+        session: &'a MeasurementSession,
         sweeps: &'a SweptPrograms,
         say: &'a dyn Fn(&str),
     ) -> Result<Self, PipelineError> {
@@ -166,7 +166,7 @@ impl<'a> PlanRace<'a> {
             tensors: random_inputs(&session.programs.operators, 1)?,
             folder,
             verdicts: PlanChecks::new(say),
-            whole: Whole { began: session.began, expected: args.measure.bound().map(|bound| 2 * bound) },
+            whole: RunClock { began: session.began, expected: args.measure.bound().map(|bound| 2 * bound) },
             clock: (Instant::now(), args.measure.bound()),
         })
     }
@@ -191,7 +191,7 @@ impl<'a> PlanRace<'a> {
         )
     }
 
-    fn keep(&self, candidate: &Candidate, refused: Option<Refusal>) -> Result<(), PipelineError> {
+    fn keep(&self, candidate: &Candidate, refused: Option<PlanRefusal>) -> Result<(), PipelineError> {
         let plan = Plan { refused, ..self.plan_of(candidate) };
         plan.write(&self.folder.join(format!("{}.json", file_name(&candidate.name))))
     }
@@ -367,7 +367,7 @@ impl<'a> PlanRace<'a> {
     }
 
     /// All refused plans so far.
-    pub fn refused(&self) -> Vec<Refused> {
+    pub fn refused(&self) -> Vec<RefusedPlan> {
         self.verdicts.refused.clone()
     }
 

@@ -1,8 +1,8 @@
 //! The results of `memlet optimize`, as JSON and as tables.
 
-use crate::cli::sweep::{Coverage, Pace, coverages};
+use crate::cli::sweep::{CoverageRow, Pace, coverages};
 use crate::cli::{cells, table};
-use crate::pipeline::choose::plan::Refusal;
+use crate::pipeline::choose::plan::PlanRefusal;
 use crate::pipeline::choose::sweep_all::{Choices, SweptPrograms};
 use crate::pipeline::run::candidate::Candidate;
 use crate::pipeline::run::race_plans::Timed;
@@ -16,21 +16,21 @@ use std::path::PathBuf;
 
 /// The output of `memlet optimize --json`.
 #[derive(Serialize)]
-pub struct Summary<'a> {
+pub struct RunSummary<'a> {
     pub finish: Finish,
-    pub coverage: Vec<Coverage<'a>>,
+    pub coverage: Vec<CoverageRow<'a>>,
     pub stored: usize,
     #[serde(flatten)]
     pub pace: Pace,
     /// Empty if the plan of an earlier run stands.
-    pub choices: Vec<Choice<'a>>,
+    pub choices: Vec<MethodChoice<'a>>,
     /// The robustness of the selection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certainty: Option<Certainty>,
     pub verified: Vec<Verified>,
     /// Plans that a check refused.
-    pub refused: Vec<Refused>,
-    pub timed: Vec<Whole>,
+    pub refused: Vec<RefusedPlan>,
+    pub timed: Vec<TimedPlan>,
     /// Name of the fastest candidate.
     pub winner: Option<String>,
     pub plan: Option<PathBuf>,
@@ -38,7 +38,7 @@ pub struct Summary<'a> {
 }
 
 #[derive(Serialize)]
-pub struct Choice<'a> {
+pub struct MethodChoice<'a> {
     pub program: &'a str,
     pub method: Method,
     pub predicted_ms: f64,
@@ -57,14 +57,14 @@ pub struct Verified {
 }
 
 #[derive(Clone, Serialize)]
-pub struct Refused {
+pub struct RefusedPlan {
     pub plan: String,
     #[serde(flatten)]
-    pub why: Refusal,
+    pub why: PlanRefusal,
 }
 
 #[derive(Serialize)]
-pub struct Whole {
+pub struct TimedPlan {
     pub plan: String,
     pub forward_ms: f64,
     pub backward_ms: f64,
@@ -80,9 +80,9 @@ fn median(samples: &[f64]) -> f64 {
     layouts::record::median(samples).unwrap_or(f64::NAN)
 }
 
-impl<'a> Choice<'a> {
+impl<'a> MethodChoice<'a> {
     fn of(program: &'a str, s: &Selection) -> Self {
-        Choice {
+        MethodChoice {
             program,
             method: s.method,
             predicted_ms: s.total_ms,
@@ -94,9 +94,9 @@ impl<'a> Choice<'a> {
     }
 }
 
-impl Whole {
+impl TimedPlan {
     fn of(timed: &Timed, candidate: &Candidate) -> Self {
-        Whole {
+        TimedPlan {
             plan: timed.name.clone(),
             forward_ms: median(&timed.forward_ms),
             backward_ms: median(&timed.backward_ms),
@@ -109,9 +109,9 @@ impl Whole {
     }
 }
 
-impl<'a> Summary<'a> {
+impl<'a> RunSummary<'a> {
     pub fn of(sweeps: &'a SweptPrograms, stored: usize, pace: Pace) -> Self {
-        Summary {
+        RunSummary {
             finish: sweeps.finish,
             coverage: coverages(sweeps),
             stored,
@@ -128,12 +128,12 @@ impl<'a> Summary<'a> {
     }
 
     pub fn choices(&mut self, choices: &[Choices], sweeps: &'a SweptPrograms) {
-        let each = choices.iter().flat_map(|c| c.selections.iter().map(|s| Choice::of(&sweeps.variants[c.swept].name, s)));
+        let each = choices.iter().flat_map(|c| c.selections.iter().map(|s| MethodChoice::of(&sweeps.variants[c.swept].name, s)));
         self.choices = each.collect();
     }
 
     pub fn wholes(&mut self, timed: &[Timed], candidates: &[Candidate]) {
-        self.timed = timed.iter().zip(candidates).map(|(t, c)| Whole::of(t, c)).collect();
+        self.timed = timed.iter().zip(candidates).map(|(t, c)| TimedPlan::of(t, c)).collect();
     }
 
     /// The selections of each method for each program; methods with the same cost share a row.
@@ -141,8 +141,8 @@ impl<'a> Summary<'a> {
         let columns = ["program", "method", "predicted ms", "above minima", "least of what was measured"];
         let mut rows = table(&columns).words(&["method", "least of what was measured"]);
         let cost =
-            |c: &Choice| (significant(c.predicted_ms), if c.proven { "proven".into() } else { format!("gap {:.1}%", 100.0 * c.gap) });
-        let mut groups: Vec<Vec<&Choice>> = Vec::new();
+            |c: &MethodChoice| (significant(c.predicted_ms), if c.proven { "proven".into() } else { format!("gap {:.1}%", 100.0 * c.gap) });
+        let mut groups: Vec<Vec<&MethodChoice>> = Vec::new();
         for choice in &self.choices {
             match groups.last_mut().filter(|group| group[0].program == choice.program && cost(group[0]) == cost(choice)) {
                 Some(group) => group.push(choice),

@@ -1,16 +1,16 @@
 //! Collects the results of verifying plans.
 
-use super::summary::{Refused, Verified};
+use super::summary::{RefusedPlan, Verified};
 use crate::pipeline::PipelineError;
 use crate::pipeline::check::plan::Verification;
-use crate::pipeline::choose::plan::Refusal;
+use crate::pipeline::choose::plan::PlanRefusal;
 use kernels::error::Blame;
 
 /// Results of verification. A wrong plan is refused and left out, and a verified one is taken instead.
 pub struct PlanChecks<'a> {
     pub say: &'a dyn Fn(&str),
     pub right: Vec<Verified>,
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RefusedPlan>,
 }
 
 impl<'a> PlanChecks<'a> {
@@ -22,11 +22,11 @@ impl<'a> PlanChecks<'a> {
     ///
     /// # Errors
     /// Errors that are no verdict on the plan, such as a lost device.
-    pub fn refusal(&mut self, name: &str, found: Result<Verification, PipelineError>) -> Result<Option<Refusal>, PipelineError> {
+    pub fn refusal(&mut self, name: &str, found: Result<Verification, PipelineError>) -> Result<Option<PlanRefusal>, PipelineError> {
         let refusal = match found {
-            Err(PipelineError::Mismatch(what)) => Refusal::Wrong(what),
+            Err(PipelineError::Mismatch(what)) => PlanRefusal::Wrong(what),
             // The device works, so other plans may run.
-            Err(PipelineError::Kernel(error)) if error.blame() == Blame::Configuration => Refusal::Fails(error.to_string()),
+            Err(PipelineError::Kernel(error)) if error.blame() == Blame::Configuration => PlanRefusal::Fails(error.to_string()),
             Err(error) => return Err(error),
             Ok(found) => {
                 (self.say)(&format!("verified {name} against {}: worst error {:.3} of tolerance", found.against, found.worst()));
@@ -35,17 +35,19 @@ impl<'a> PlanChecks<'a> {
             }
         };
         (self.say)(&format!("REFUSED: {name} is left out, {refusal}"));
-        self.refused.push(Refused { plan: name.to_string(), why: refusal.clone() });
+        self.refused.push(RefusedPlan { plan: name.to_string(), why: refusal.clone() });
         Ok(Some(refusal))
     }
 
     /// The error of a command without a correct plan: the refusal of the first.
     pub fn nothing_is_right(&self) -> PipelineError {
         match self.refused.first() {
-            Some(Refused { plan, why: Refusal::Wrong(what) }) => {
+            Some(RefusedPlan { plan, why: PlanRefusal::Wrong(what) }) => {
                 PipelineError::Mismatch(format!("no plan could be verified, nor the unfused one; {plan}: {what}"))
             }
-            Some(Refused { plan, why }) => PipelineError::Measure(format!("no plan could be verified, nor the unfused one; {plan}: {why}")),
+            Some(RefusedPlan { plan, why }) => {
+                PipelineError::Measure(format!("no plan could be verified, nor the unfused one; {plan}: {why}"))
+            }
             None => PipelineError::Internal("there is no plan to verify".into()),
         }
     }
@@ -77,14 +79,14 @@ mod tests {
         let mut verdicts = PlanChecks::new(&say);
         let wrong = |what: &str| Err(PipelineError::Mismatch(what.into()));
         assert!(verdicts.warning("fused").is_none());
-        assert!(matches!(verdicts.refusal("partially fused", wrong("d_w1 is off")), Ok(Some(Refusal::Wrong(_)))));
-        assert!(matches!(verdicts.refusal("gemm-fused", wrong("y is off")), Ok(Some(Refusal::Wrong(_)))));
+        assert!(matches!(verdicts.refusal("partially fused", wrong("d_w1 is off")), Ok(Some(PlanRefusal::Wrong(_)))));
+        assert!(matches!(verdicts.refusal("gemm-fused", wrong("y is off")), Ok(Some(PlanRefusal::Wrong(_)))));
         // A failure of the device is no verdict.
         assert!(verdicts.refusal("fused", Err(PipelineError::Internal("lost".into()))).is_err());
         let lost = kernels::KernelError::GpuLost { what: "it is gone".into() };
         assert!(verdicts.refusal("fused", Err(PipelineError::Kernel(lost))).is_err());
         let refused = kernels::KernelError::Cuda { what: "no such algorithm".into() };
-        assert!(matches!(verdicts.refusal("stacked", Err(PipelineError::Kernel(refused))), Ok(Some(Refusal::Fails(_)))));
+        assert!(matches!(verdicts.refusal("stacked", Err(PipelineError::Kernel(refused))), Ok(Some(PlanRefusal::Fails(_)))));
         assert!(said.borrow().contains("partially fused is left out, its result is wrong: d_w1 is off"));
         let warning = verdicts.warning("unfused").unwrap_or_default();
         assert!(warning.contains("3 plans were found wrong") && warning.contains("handed out is `unfused`"), "{warning}");

@@ -37,7 +37,7 @@ pub struct Compared {
 }
 
 /// How far a comparison has come.
-pub struct Progress<'a> {
+pub struct KernelCheckProgress<'a> {
     /// Kernels that are done, and the number of all kernels.
     pub done: usize,
     pub all: usize,
@@ -55,7 +55,7 @@ pub fn compare_with_cores(
     run: &Run,
     pool: &Pool,
     (device, cores): (&dyn Device, &dyn Device),
-    said: &mut dyn FnMut(&Progress),
+    said: &mut dyn FnMut(&KernelCheckProgress),
 ) -> Result<Vec<Compared>, PipelineError> {
     let cores = Cores::of(&candidate.program, cores)?;
     compared(candidate, given, run, pool, (device, Some(cores)), said)
@@ -71,7 +71,7 @@ pub fn compare_with_interpreter(
     run: &Run,
     pool: &Pool,
     device: &dyn Device,
-    said: &mut dyn FnMut(&Progress),
+    said: &mut dyn FnMut(&KernelCheckProgress),
 ) -> Result<Vec<Compared>, PipelineError> {
     compared(candidate, given, run, pool, (device, None), said)
 }
@@ -83,7 +83,7 @@ fn compared(
     run: &Run,
     pool: &Pool,
     (device, mut cores): (&dyn Device, Option<Cores>),
-    said: &mut dyn FnMut(&Progress),
+    said: &mut dyn FnMut(&KernelCheckProgress),
 ) -> Result<Vec<Compared>, PipelineError> {
     let program = &candidate.program;
     let mut values = whole_tensors(program, given)?;
@@ -124,7 +124,7 @@ fn compared(
             let dtype = program.containers.get(&data).map_or(Dtype::F64, |c| c.dtype);
             values.insert(data, rounded(want, dtype));
         }
-        said(&Progress { done: n + 1, all: units.len(), compared: &compared[first..] });
+        said(&KernelCheckProgress { done: n + 1, all: units.len(), compared: &compared[first..] });
         // Tensors that are no longer read are freed.
         let read = |data: &String| specs[n + 1..].iter().any(|s| s.arguments().iter().any(|a| a.data == *data));
         values.retain(|data, _| read(data));

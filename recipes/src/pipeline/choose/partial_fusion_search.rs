@@ -6,7 +6,8 @@ use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::measure::{Extent, MemoryLimit, SweepContext, SweepEvent, SweptKernel, SweptProgram, sweep_program};
 use crate::pipeline::variants::{
-    Change, FusionSet, GemmFusion, PartialFusionLog, Programs, RewriteOptions, Trial, Variant, VariantKey, bar, best, mix, stackings, wrong,
+    FusionChange, FusionSet, GemmFusion, PartialFusionLog, Programs, RewriteOptions, Trial, Variant, VariantKey, bar, best, mix, stackings,
+    wrong,
 };
 use kernels::KernelSpec;
 use kernels::alpha_equivalence::KernelClass;
@@ -118,7 +119,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Merges changes of kernels that differ only in names.
-    fn together(&mut self, from: &Trial, changes: Vec<Change>) -> Result<Vec<Change>, PipelineError> {
+    fn together(&mut self, from: &Trial, changes: Vec<FusionChange>) -> Result<Vec<FusionChange>, PipelineError> {
         let program = &self.variant(&from.fusion_set)?.0.program;
         let subjects: BTreeSet<&str> = changes.iter().map(|change| change.subject.as_str()).collect();
         let mut families = BTreeMap::new();
@@ -126,7 +127,7 @@ impl<'a> Builder<'a> {
             let family = KernelClass::of(&KernelSpec::new(program, unit)?);
             families.extend(family.map(|family| (unit.name().to_string(), family.fingerprint(""))));
         }
-        Ok(Change::together(changes, &|name| families.get(name).cloned()))
+        Ok(FusionChange::together(changes, &|name| families.get(name).cloned()))
     }
 
     fn made(&mut self, fusion_set: &FusionSet) -> Result<Trial, PipelineError> {
@@ -195,11 +196,11 @@ fn weigh(
             let began = Instant::now();
             let mut current = builder.made(&FusionSet::default())?;
             let build_time = began.elapsed();
-            let mut seen: Vec<Change> = Vec::new();
+            let mut seen: Vec<FusionChange> = Vec::new();
             for round in 0..ROUNDS {
                 let mut changes = current.undoings();
                 if round == 0 {
-                    changes.extend(stackings(&programs.operators).first().map(|weights| Change::stacking(weights)));
+                    changes.extend(stackings(&programs.operators).first().map(|weights| FusionChange::stacking(weights)));
                 }
                 if changes.len() > LAYERS {
                     changes = builder.together(&current, changes)?;
@@ -270,11 +271,11 @@ fn weigh(
 fn trials(
     builder: &mut Builder,
     from: &Trial,
-    changes: Vec<Change>,
+    changes: Vec<FusionChange>,
     memory: MemoryLimit,
     left_out: &mut Vec<String>,
-) -> Result<Vec<(Change, Trial)>, PipelineError> {
-    let mut found: Vec<(Change, Trial)> = Vec::new();
+) -> Result<Vec<(FusionChange, Trial)>, PipelineError> {
+    let mut found: Vec<(FusionChange, Trial)> = Vec::new();
     builder.build(&changes.iter().map(|change| change.of(&from.fusion_set)).collect::<Vec<_>>())?;
     for change in changes {
         let made = builder.made(&change.of(&from.fusion_set))?;
@@ -290,7 +291,7 @@ fn trials(
 }
 
 /// Milliseconds of the kernels that a change replaces, with all equivalent ones.
-fn cost(from: &Trial, store: &Store, change: &Change) -> f64 {
+fn cost(from: &Trial, store: &Store, change: &FusionChange) -> f64 {
     let kernel = from.kernels.iter().find(|(name, _)| *name == change.subject);
     let ms = kernel.and_then(|(_, key)| best(store, key)).unwrap_or(f64::INFINITY);
     ms * (change.alike.len() + 1) as f64
@@ -300,7 +301,7 @@ fn cost(from: &Trial, store: &Store, change: &Change) -> f64 {
 fn sweep_trials(
     builder: &mut Builder,
     from: &Trial,
-    trials: &[(Change, Trial)],
+    trials: &[(FusionChange, Trial)],
     known: &BTreeSet<String>,
     budget: Option<Duration>,
     with: &mut SweepContext,
@@ -342,7 +343,7 @@ fn sweep_trials(
 }
 
 /// The fusion that stacking prevents: the first refusal about parts of one container.
-fn impossible(builder: &Builder, change: &Change, made: &Trial) -> String {
+fn impossible(builder: &Builder, change: &FusionChange, made: &Trial) -> String {
     if change.weights.is_none() {
         return String::new();
     }

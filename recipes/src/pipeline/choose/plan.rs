@@ -18,18 +18,18 @@ pub const FORMAT: u32 = 1;
 /// The result of a check, for a plan that must not be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Refusal {
+pub enum PlanRefusal {
     /// Its results differ from the recipe's: which, and by how much.
     Wrong(String),
     /// It does not run: why.
     Fails(String),
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for PlanRefusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Refusal::Wrong(what) => write!(f, "its result is wrong: {what}"),
-            Refusal::Fails(why) => write!(f, "it does not run: {why}"),
+            PlanRefusal::Wrong(what) => write!(f, "its result is wrong: {what}"),
+            PlanRefusal::Fails(why) => write!(f, "it does not run: {why}"),
         }
     }
 }
@@ -72,7 +72,7 @@ pub struct Plan {
     pub barred: Vec<String>,
     /// The result of a check, if the plan must not be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<Refusal>,
+    pub refused: Option<PlanRefusal>,
     pub chosen: Candidate,
     /// The unfused program in its uniform layouts, with which the plan is compared.
     pub baselines: Vec<Candidate>,
@@ -118,8 +118,8 @@ impl Plan {
         let file = path.display();
         let why = format!("`memlet optimize` refused this plan, {refusal}; take plan.json of that run, or --force to run it anyway");
         Err(match refusal {
-            Refusal::Wrong(_) => PipelineError::Mismatch(format!("{file}: {why}")),
-            Refusal::Fails(_) => PipelineError::Plan { file: file.to_string(), why },
+            PlanRefusal::Wrong(_) => PipelineError::Mismatch(format!("{file}: {why}")),
+            PlanRefusal::Fails(_) => PipelineError::Plan { file: file.to_string(), why },
         })
     }
 

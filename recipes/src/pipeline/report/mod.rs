@@ -15,7 +15,7 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::choose::{Choices, SweptPrograms};
 use crate::pipeline::measure::SweptProgram;
 use crate::pipeline::run::{Candidate, Timed};
-use crate::pipeline::variants::{Part, PartialFusionLog, Programs, TrialCost, Variant, VariantId, VariantKey, stackings};
+use crate::pipeline::variants::{KernelTime, PartialFusionLog, Programs, TrialCost, Variant, VariantId, VariantKey, stackings};
 use bench::mue::CopyBandwidth;
 use bench::unit::{Bytes, Milliseconds, Quantity};
 use bench::{Load, Provenance, Report, model};
@@ -276,7 +276,7 @@ fn contenders(run: &Finished) -> Vec<model::ContenderTimes> {
 }
 
 fn movements(run: &Finished) -> Vec<model::MovementRow> {
-    let row = |m: &crate::analyze::MovementRow| model::MovementRow {
+    let row = |m: &crate::analyze::DefinitionRow| model::MovementRow {
         definition: m.definition.clone(),
         unfused: Bytes(m.unfused_bytes),
         fused: Bytes(m.fused_bytes),

@@ -1,6 +1,6 @@
 //! The measured part of the configuration space, and the selections from it (Table II, Figs. 4 to 6).
 
-use super::{Choices, Part, SweptPrograms, TrialCost};
+use super::{Choices, KernelTime, SweptPrograms, TrialCost};
 use super::{Finished, Plan, measured, missing, predicted};
 use crate::pipeline::PipelineError;
 use bench::model::{
@@ -88,7 +88,8 @@ pub fn selection(run: &Finished) -> Vec<SelectionRow> {
 
 /// The comparison that decided each fusion of contractions.
 pub fn compositions(sweeps: &SweptPrograms) -> Vec<CompositionRow> {
-    let parts = |parts: &[Part]| parts.iter().map(|p| CompositionPart { kernel: p.kernel.clone(), time: p.ms.map(measured) }).collect();
+    let parts =
+        |parts: &[KernelTime]| parts.iter().map(|p| CompositionPart { kernel: p.kernel.clone(), time: p.ms.map(measured) }).collect();
     let row = |w: &TrialCost| CompositionRow {
         subject: w.subjects(),
         holds: w.kinds.iter().map(ToString::to_string).collect(),

@@ -1,6 +1,6 @@
 //! Turns a program and a configuration into launches in order, with a place in memory for all their arguments.
 
-use super::launch::{Launch, Place, Slot, dataflow};
+use super::launch::{Launch, Slot, SlotPlace, dataflow};
 use super::memory::{self, PeakMemory};
 use super::streams::{last_beside, over, schedule as spread};
 use crate::pipeline::PipelineError;
@@ -95,7 +95,7 @@ impl Assembler<'_> {
 
     /// A new slot for a container in some layout.
     fn copy(&mut self, data: &str, layout: Layout) -> usize {
-        self.slots.push(Slot { data: data.to_string(), layout, bytes: 0, place: Place::Arena(0) });
+        self.slots.push(Slot { data: data.to_string(), layout, bytes: 0, place: SlotPlace::Arena(0) });
         self.slots.len() - 1
     }
 
@@ -236,9 +236,9 @@ impl Assembler<'_> {
             self.slots[n].place = if self.is_given(n) {
                 let bytes = self.bytes(n)?;
                 given.push((self.slots[n].data.clone(), bytes));
-                Place::Held(self.device.memory(bytes as usize)?)
+                SlotPlace::Held(self.device.memory(bytes as usize)?)
             } else {
-                Place::Arena(plan.offsets.get(&schedule.buffers[n].name).copied().unwrap_or_default() as usize)
+                SlotPlace::Arena(plan.offsets.get(&schedule.buffers[n].name).copied().unwrap_or_default() as usize)
             };
         }
         self.prepare(&plan, &schedule);

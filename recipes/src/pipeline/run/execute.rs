@@ -2,7 +2,7 @@
 
 use super::assemble::{Assembly, assemble};
 use super::candidate::Candidate;
-use super::launch::{Launch, Place, Slot, dataflow, regions};
+use super::launch::{Launch, Slot, SlotPlace, dataflow, regions};
 use super::memory::PeakMemory;
 use super::restore::SavedInputs;
 use super::streams::{put, schedule, used};
@@ -75,7 +75,8 @@ impl Execution {
     pub fn load(&mut self, tensors: &Tensors) -> Result<(), PipelineError> {
         for (data, array) in whole_tensors(&self.program, tensors)? {
             let Some(container) = self.program.containers.get(&data) else { continue };
-            if let Some(Slot { layout, place: Place::Held(memory), .. }) = self.boundary.get(&data).and_then(|s| self.slots.get_mut(*s)) {
+            if let Some(Slot { layout, place: SlotPlace::Held(memory), .. }) = self.boundary.get(&data).and_then(|s| self.slots.get_mut(*s))
+            {
                 memory.pack(container, layout, &array)?;
             }
         }
@@ -91,8 +92,8 @@ impl Execution {
             if let Some(Slot { layout, place, .. }) = self.boundary.get(root).and_then(|s| self.slots.get(*s)) {
                 let shape = self.program.shape_of(root)?;
                 let whole = match place {
-                    Place::Held(memory) => memory.unpack(0, parent, layout, &shape)?,
-                    Place::Arena(offset) => self.arena.unpack(*offset, parent, layout, &shape)?,
+                    SlotPlace::Held(memory) => memory.unpack(0, parent, layout, &shape)?,
+                    SlotPlace::Arena(offset) => self.arena.unpack(*offset, parent, layout, &shape)?,
                 };
                 let tensor = match container.view {
                     Some(_) => whole.slice(window(&self.program, container)?.as_slice()).to_owned(),
@@ -252,10 +253,10 @@ impl Execution {
         self.slots
             .iter_mut()
             .map(|slot| match &mut slot.place {
-                Place::Held(memory) => memory.address(),
+                SlotPlace::Held(memory) => memory.address(),
                 // The plan places every slot inside the arena. The address may belong to another device, so it is no dereferenceable
                 // pointer here.
-                Place::Arena(offset) => base.wrapping_add(*offset),
+                SlotPlace::Arena(offset) => base.wrapping_add(*offset),
             })
             .collect()
     }

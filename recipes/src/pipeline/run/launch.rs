@@ -25,10 +25,10 @@ pub(in crate::pipeline) struct Slot {
     pub data: String,
     pub layout: Layout,
     pub bytes: usize,
-    pub place: Place,
+    pub place: SlotPlace,
 }
 
-pub(in crate::pipeline) enum Place {
+pub(in crate::pipeline) enum SlotPlace {
     /// In memory of its own, kept across steps.
     Held(DeviceMemory),
     /// In the arena, at this offset.
@@ -54,8 +54,8 @@ pub(in crate::pipeline) fn regions(slots: &[Slot], launches: &[&Launch]) -> Vec<
     let region = |(slot, written): &(usize, bool)| {
         let Slot { bytes, place, .. } = &slots[*slot];
         let (memory, from) = match place {
-            Place::Held(_) => (*slot, 0),
-            Place::Arena(offset) => (slots.len(), *offset),
+            SlotPlace::Held(_) => (*slot, 0),
+            SlotPlace::Arena(offset) => (slots.len(), *offset),
         };
         Region { memory, bytes: from..from + bytes, written: *written }
     };

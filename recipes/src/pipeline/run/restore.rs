@@ -1,6 +1,6 @@
 //! Saves and restores the inputs that a launch overwrites, so that repeated runs all get the inputs of the first.
 
-use super::launch::{Place, Slot};
+use super::launch::{Slot, SlotPlace};
 use super::streams::Region;
 use kernels::KernelError;
 use kernels::device::DeviceMemory;
@@ -23,7 +23,7 @@ impl SavedInputs {
         let mut parts = Vec::new();
         for region in regions.iter().filter(|r| r.written).filter(read) {
             let memory = match slots.get(region.memory).map(|s| &s.place) {
-                Some(Place::Held(memory)) => memory,
+                Some(SlotPlace::Held(memory)) => memory,
                 _ => arena,
             };
             parts.push((region.memory, region.bytes.clone(), memory.read(region.bytes.start, region.bytes.len())?));
@@ -36,7 +36,7 @@ impl SavedInputs {
     pub fn put_back(&self, slots: &mut [Slot], arena: &mut DeviceMemory) -> Result<(), KernelError> {
         for (memory, bytes, copy) in &self.parts {
             let memory = match slots.get_mut(*memory).map(|s| &mut s.place) {
-                Some(Place::Held(memory)) => memory,
+                Some(SlotPlace::Held(memory)) => memory,
                 _ => &mut *arena,
             };
             memory.write(bytes.start, copy)?;

@@ -18,7 +18,7 @@ pub struct Region {
 
 /// The stream of a launch and its dependencies on other streams.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Placed {
+pub struct StreamedLaunch {
     pub stream: usize,
     /// Launches of other streams that it waits for, without those that follow from these or from its own stream.
     pub waits: Vec<usize>,
@@ -37,8 +37,8 @@ fn conflict(one: &[Region], other: &[Region]) -> bool {
 ///
 /// A launch joins a stream whose last launch it depends on, so that it need not wait; else it gets a stream of its own; else the stream
 /// that has been idle longest.
-pub fn schedule(launches: &[Vec<Region>], streams: usize) -> Vec<Placed> {
-    let mut placed: Vec<Placed> = Vec::new();
+pub fn schedule(launches: &[Vec<Region>], streams: usize) -> Vec<StreamedLaunch> {
+    let mut placed: Vec<StreamedLaunch> = Vec::new();
     // Launches that are complete when one begins: by memory dependencies alone, and by memory and streams.
     let (mut needed, mut over): (Vec<BTreeSet<usize>>, Vec<BTreeSet<usize>>) = Default::default();
     let mut last: Vec<usize> = Vec::new();
@@ -64,7 +64,7 @@ pub fn schedule(launches: &[Vec<Region>], streams: usize) -> Vec<Placed> {
             }
         }
         waits.sort_unstable();
-        placed.push(Placed { stream, waits, waited: false });
+        placed.push(StreamedLaunch { stream, waits, waited: false });
         last[stream] = n;
         needed.push(needs);
         over.push(known);
@@ -79,7 +79,7 @@ fn with(over: &[BTreeSet<usize>], launch: usize) -> impl Iterator<Item = usize> 
 
 /// The launches that are complete when each launch of a schedule begins: its predecessor on the stream, the launches that it waits for,
 /// and those that were complete for these.
-pub fn over(placed: &[Placed]) -> Vec<BTreeSet<usize>> {
+pub fn over(placed: &[StreamedLaunch]) -> Vec<BTreeSet<usize>> {
     let mut found: Vec<BTreeSet<usize>> = Vec::new();
     for (n, p) in placed.iter().enumerate() {
         let before = (0..n).rev().find(|b| placed[*b].stream == p.stream);
@@ -96,7 +96,7 @@ pub fn last_beside(over: &[BTreeSet<usize>], uses: &[usize]) -> usize {
 }
 
 /// How many streams a schedule uses.
-pub fn used(placed: &[Placed]) -> usize {
+pub fn used(placed: &[StreamedLaunch]) -> usize {
     placed.iter().map(|p| p.stream + 1).max().unwrap_or(1)
 }
 
@@ -104,7 +104,11 @@ pub fn used(placed: &[Placed]) -> usize {
 ///
 /// # Errors
 /// Errors of `launch`, which gets a launch's number; a device that failed.
-pub fn put(placed: &[Placed], streams: &dyn Streams, mut launch: impl FnMut(usize) -> Result<(), KernelError>) -> Result<(), KernelError> {
+pub fn put(
+    placed: &[StreamedLaunch],
+    streams: &dyn Streams,
+    mut launch: impl FnMut(usize) -> Result<(), KernelError>,
+) -> Result<(), KernelError> {
     // Event numbers: each launch marks its own index, the beginning marks `placed.len()`, and the end of stream `n` marks `placed.len() +
     // n`.
     let beginning = placed.len();
@@ -114,7 +118,7 @@ pub fn put(placed: &[Placed], streams: &dyn Streams, mut launch: impl FnMut(usiz
         streams.enter(stream);
         streams.wait(beginning)?;
     }
-    for (n, Placed { stream, waits, waited }) in placed.iter().enumerate() {
+    for (n, StreamedLaunch { stream, waits, waited }) in placed.iter().enumerate() {
         streams.enter(*stream);
         waits.iter().try_for_each(|before| streams.wait(*before))?;
         launch(n)?;
@@ -150,7 +154,7 @@ mod tests {
         assert_eq!(placed.iter().map(|p| p.waits.clone()).collect::<Vec<_>>(), [vec![], vec![], vec![], vec![0], vec![2]]);
         assert_eq!(placed.iter().map(|p| p.waited).collect::<Vec<_>>(), [true, false, true, false, false]);
         assert_eq!(used(&placed), 3);
-        assert!(schedule(&launches, 1).iter().all(|p| *p == Placed::default()));
+        assert!(schedule(&launches, 1).iter().all(|p| *p == StreamedLaunch::default()));
         // The first two results may be freed once their product is computed; on one stream each one as soon as it was read.
         let over = over(&placed);
         assert_eq!([[0, 3], [1, 3]].map(|uses| last_beside(&over, &uses)), [3, 3]);

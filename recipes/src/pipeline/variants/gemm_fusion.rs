@@ -5,7 +5,7 @@ use super::partial_fusion::FusionSet;
 use super::programs::Variant;
 use super::rewrite_options::RewriteOptions;
 use super::rewriting::{Parameters, Rewriting};
-use super::table::{Step, VariantId, VariantKey, VariantRow};
+use super::table::{PassStep, VariantId, VariantKey, VariantRow};
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use kernels::KernelSpec;
@@ -30,9 +30,9 @@ pub struct GemmFusion<'a> {
     row: &'static VariantRow,
     weights: Vec<String>,
     /// The optional passes that rewrite something; the last is given up first.
-    optional: Vec<Step>,
+    optional: Vec<PassStep>,
     /// The program before contractions are fused, by the optional passes that it was made with.
-    expanded: HashMap<Vec<Step>, ExpandedProgram>,
+    expanded: HashMap<Vec<PassStep>, ExpandedProgram>,
 }
 
 /// A program of maps and contractions, with the operators it was expanded from.
@@ -60,13 +60,13 @@ impl<'a> GemmFusion<'a> {
         let row = id.row();
         let mut found =
             GemmFusion { rewriting: Arc::clone(rewriting), row, weights: weights.to_vec(), optional: vec![], expanded: HashMap::new() };
-        let optional: Vec<Step> = row.passes.iter().rev().copied().filter(|step| step.is_optional()).collect();
+        let optional: Vec<PassStep> = row.passes.iter().rev().copied().filter(|step| step.is_optional()).collect();
         for step in optional {
             let steps = found.before_expansion(&[step]);
             let until = steps.iter().position(|s| *s == step).map_or(0, |at| at + 1);
             let facts = found.rewriting.after(&steps[..until], found.parameters())?.facts;
             // A pass that rewrote nothing makes no other program.
-            if !(if step == Step::SaveLocalDerivative { facts.products } else { facts.recomputed }).is_empty() {
+            if !(if step == PassStep::SaveLocalDerivative { facts.products } else { facts.recomputed }).is_empty() {
                 found.optional.push(step);
             }
         }
@@ -84,9 +84,9 @@ impl<'a> GemmFusion<'a> {
     }
 
     /// The passes before expansion, with `with` as the only optional ones. Bitmasks are left out: their places are known after fusion.
-    fn before_expansion(&self, with: &[Step]) -> Vec<Step> {
-        let passes = self.row.passes.iter().copied().take_while(|step| *step != Step::Expand);
-        passes.filter(|step| *step != Step::ReluBitmask && (!step.is_optional() || with.contains(step))).collect()
+    fn before_expansion(&self, with: &[PassStep]) -> Vec<PassStep> {
+        let passes = self.row.passes.iter().copied().take_while(|step| *step != PassStep::Expand);
+        passes.filter(|step| *step != PassStep::ReluBitmask && (!step.is_optional() || with.contains(step))).collect()
     }
 
     fn expanded(&self, operators: Outcome) -> Result<ExpandedProgram, PipelineError> {
@@ -113,7 +113,7 @@ impl<'a> GemmFusion<'a> {
     }
 
     /// The program with the optional passes of `open` that pay, on top of those in `with`.
-    fn settled(&self, open: &[Step], with: &mut Vec<Step>, accept: Accept) -> Result<Variant, PipelineError> {
+    fn settled(&self, open: &[PassStep], with: &mut Vec<PassStep>, accept: Accept) -> Result<Variant, PipelineError> {
         let Some((step, open)) = open.split_first() else {
             let program = self.expanded.get(with).ok_or_else(|| PipelineError::Internal("a program was not expanded".into()))?;
             return self.under(program, accept);
@@ -123,7 +123,7 @@ impl<'a> GemmFusion<'a> {
         let facts = &self.expanded.get(with).ok_or_else(|| PipelineError::Internal("a program was not expanded".into()))?.operators.facts;
         with.pop();
         let pays = match step {
-            Step::SaveLocalDerivative => {
+            PassStep::SaveLocalDerivative => {
                 let stored = |data: &String| found.program.containers.get(data).is_some_and(|c| c.storage == Storage::Heap);
                 !facts.products.iter().any(stored)
             }
@@ -142,10 +142,10 @@ impl<'a> GemmFusion<'a> {
     /// As [`GemmFusion::fused`].
     pub fn with_bits(&self) -> Result<Option<Variant>, PipelineError> {
         let mut without_bits: BTreeSet<String> = BTreeSet::new();
-        let steps = self.before_expansion(&[]).into_iter().chain([Step::ReluBitmask]).collect::<Vec<_>>();
+        let steps = self.before_expansion(&[]).into_iter().chain([PassStep::ReluBitmask]).collect::<Vec<_>>();
         loop {
             let operators = self.rewriting.after(&steps, Parameters { without_bits: Some(&without_bits), ..self.parameters() })?;
-            if !Step::ReluBitmask.rewrote(&operators.steps) {
+            if !PassStep::ReluBitmask.rewrote(&operators.steps) {
                 return Ok(None);
             }
             let variant = self.under(&self.expanded(operators)?, &|_| true)?;
@@ -165,10 +165,10 @@ impl<'a> GemmFusion<'a> {
 
     /// The fused kernels that the row's pass may make; `None` if all generated kernels are allowed.
     fn forms(&self) -> Option<Forms> {
-        if self.row.passes.contains(&Step::FuseGemmsLibrary) {
+        if self.row.passes.contains(&PassStep::FuseGemmsLibrary) {
             return Some(self.rewriting.library.unwrap_or(|_| false));
         }
-        let streamed = self.row.passes.contains(&Step::FuseGemmsStreamed);
+        let streamed = self.row.passes.contains(&PassStep::FuseGemmsStreamed);
         streamed.then_some(|spec: &KernelSpec| {
             kernels::target::cuda::streaming::is_streamable(spec) || kernels::target::cuda::tiles::is_plain_gemm(spec)
         })
@@ -177,7 +177,7 @@ impl<'a> GemmFusion<'a> {
     fn under(&self, program: &ExpandedProgram, accept: Accept) -> Result<Variant, PipelineError> {
         let forms = self.forms();
         let form = |around: &Sdfg, patch: &Patch| forms.is_none_or(|forms| has_form(forms, around, patch));
-        let chains = self.row.passes.contains(&Step::FuseGemmsStreamed);
+        let chains = self.row.passes.contains(&PassStep::FuseGemmsStreamed);
         let wanted = Wanted { accept, form: forms.is_some().then_some(&form as Form), chains, known: Some(&program.verdicts) };
         let fusion = Fusion { beside_composed: if forms.is_some() { u64::MAX } else { LAUNCH_BOUND_BYTES }, ..Fusion::default() };
         let passes = [&Composition { wanted } as &dyn Pass, &fusion];
@@ -190,7 +190,7 @@ impl<'a> GemmFusion<'a> {
 }
 
 /// All subsets of optional passes, each in their order.
-fn subsets(steps: &[Step]) -> Vec<Vec<Step>> {
+fn subsets(steps: &[PassStep]) -> Vec<Vec<PassStep>> {
     let Some((first, rest)) = steps.split_first() else { return vec![vec![]] };
     let without = subsets(rest);
     let with = without.iter().map(|rest| [&[*first], rest.as_slice()].concat()).collect::<Vec<_>>();

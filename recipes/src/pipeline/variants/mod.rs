@@ -15,7 +15,7 @@ pub mod table;
 pub use checked_programs::{bar, wrong};
 pub use gemm_fusion::GemmFusion;
 pub use merge_variants::{KernelSource, merge_variants};
-pub use partial_fusion::{Change, FusionSet, Part, Trial, TrialCost, best, mix};
+pub use partial_fusion::{FusionChange, FusionSet, KernelTime, Trial, TrialCost, best, mix};
 pub use partial_fusion_log::PartialFusionLog;
 pub use programs::{Programs, Variant};
 pub use rewrite_options::RewriteOptions;

@@ -35,7 +35,7 @@ impl FusionSet {
 
 /// One possible change of a program with fused contractions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct FusionChange {
     /// The fused kernel, or the weights that would be stacked.
     pub subject: String,
     /// The kinds of fusion in the kernel.
@@ -49,9 +49,9 @@ pub struct Change {
     pub alike: Vec<String>,
 }
 
-impl Change {
+impl FusionChange {
     pub fn stacking(weights: &[String]) -> Self {
-        Change {
+        FusionChange {
             subject: stacked_name(weights),
             kinds: BTreeSet::new(),
             without: BTreeSet::new(),
@@ -63,11 +63,12 @@ impl Change {
 
     /// Merges changes of equivalent kernels into one, because a change that pays in one layer pays in the next. `family` maps a kernel's
     /// name to its class.
-    pub fn together(changes: Vec<Change>, family: &dyn Fn(&str) -> Option<String>) -> Vec<Change> {
-        let mut found: Vec<(Option<String>, Change)> = Vec::new();
+    pub fn together(changes: Vec<FusionChange>, family: &dyn Fn(&str) -> Option<String>) -> Vec<FusionChange> {
+        let mut found: Vec<(Option<String>, FusionChange)> = Vec::new();
         for change in changes {
             let kind = family(&change.subject).filter(|_| change.weights.is_none());
-            let same = |(known, other): &&mut (Option<String>, Change)| kind.is_some() && *known == kind && other.without == change.without;
+            let same =
+                |(known, other): &&mut (Option<String>, FusionChange)| kind.is_some() && *known == kind && other.without == change.without;
             match found.iter_mut().find(same) {
                 Some((_, other)) => {
                     other.contractions.extend(change.contractions);
@@ -89,7 +90,7 @@ impl Change {
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for FusionChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kinds: Vec<String> = self.without.iter().map(Kind::to_string).collect();
         let subject = and_alike(&self.subject, &self.alike);
@@ -112,10 +113,10 @@ pub struct Trial {
 
 impl Trial {
     /// Every way to undo one fusion: entirely, and one kind at a time.
-    pub fn undoings(&self) -> Vec<Change> {
+    pub fn undoings(&self) -> Vec<FusionChange> {
         let mut found = Vec::new();
         for cluster in &self.compositions {
-            let change = |without: BTreeSet<Kind>| Change {
+            let change = |without: BTreeSet<Kind>| FusionChange {
                 subject: cluster.name.clone(),
                 kinds: cluster.kinds.clone(),
                 without,
@@ -134,7 +135,7 @@ impl Trial {
 
 /// A kernel that only one of two programs runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Part {
+pub struct KernelTime {
     pub kernel: String,
     /// The best time that was measured, in milliseconds; `None` if the kernel has none.
     pub ms: Option<f64>,
@@ -149,8 +150,8 @@ pub struct TrialCost {
     /// The change, as a phrase: `norm1 apart`.
     pub change: String,
     /// Kernels that only the program with the fusion runs, and the kernels that replace them.
-    pub with: Vec<Part>,
-    pub instead: Vec<Part>,
+    pub with: Vec<KernelTime>,
+    pub instead: Vec<KernelTime>,
     /// Whether the change is made in the partially fused program.
     pub changed: bool,
     /// Equivalent kernels that change as well: times are sums over the subject and these.
@@ -174,13 +175,13 @@ impl TrialCost {
 
     /// Milliseconds with the fusion and without; `None` where a kernel has no time.
     pub fn ms(&self) -> Option<(f64, f64)> {
-        let sum = |parts: &[Part]| parts.iter().map(|p| p.ms).sum::<Option<f64>>();
+        let sum = |parts: &[KernelTime]| parts.iter().map(|p| p.ms).sum::<Option<f64>>();
         sum(&self.with).zip(sum(&self.instead))
     }
 
     /// Milliseconds that the change saves; infinite if only the kernels after the change have times.
     pub fn gain(&self) -> Option<f64> {
-        let known = |parts: &[Part]| parts.iter().all(|p| p.ms.is_some());
+        let known = |parts: &[KernelTime]| parts.iter().all(|p| p.ms.is_some());
         if !known(&self.with) && known(&self.instead) && !self.instead.is_empty() {
             return Some(f64::INFINITY);
         }
@@ -197,7 +198,7 @@ pub fn best(store: &Store, key: &str) -> Option<f64> {
 }
 
 /// The kernels that only one of two programs runs, with times.
-pub fn weigh(change: &Change, from: &Trial, to: &Trial, times: Times) -> TrialCost {
+pub fn weigh(change: &FusionChange, from: &Trial, to: &Trial, times: Times) -> TrialCost {
     let only = |of: &Trial, other: &Trial| {
         let mut left: Vec<&String> = other.kernels.iter().map(|(_, key)| key).collect();
         let mut parts = Vec::new();
@@ -206,7 +207,7 @@ pub fn weigh(change: &Change, from: &Trial, to: &Trial, times: Times) -> TrialCo
                 Some(at) => {
                     left.swap_remove(at);
                 }
-                None => parts.push(Part { kernel: kernel.clone(), ms: times(key) }),
+                None => parts.push(KernelTime { kernel: kernel.clone(), ms: times(key) }),
             }
         }
         parts
@@ -230,7 +231,7 @@ pub fn weigh(change: &Change, from: &Trial, to: &Trial, times: Times) -> TrialCo
 /// Returns the program and one entry for each change.
 pub fn mix<E>(
     from: &Trial,
-    trials: &[(Change, Trial)],
+    trials: &[(FusionChange, Trial)],
     build: &mut dyn FnMut(&FusionSet) -> Result<Trial, E>,
     times: Times,
 ) -> Result<(Trial, Vec<TrialCost>), E> {
@@ -301,7 +302,7 @@ mod tests {
     }
 
     fn mixed(from: &Trial, times: &[(&str, f64)]) -> (Trial, Vec<TrialCost>) {
-        let trials: Vec<(Change, Trial)> = from.undoings().into_iter().map(|c| (c.clone(), made(&c.of(&from.fusion_set)))).collect();
+        let trials: Vec<(FusionChange, Trial)> = from.undoings().into_iter().map(|c| (c.clone(), made(&c.of(&from.fusion_set)))).collect();
         let times: BTreeMap<&str, f64> = times.iter().copied().collect();
         mix(from, &trials, &mut |m| Ok::<_, Infallible>(made(m)), &|key| times.get(key).copied()).unwrap_or_else(|e| match e {})
     }
@@ -332,7 +333,7 @@ mod tests {
     /// Equivalent kernels are changed together; other kernels and other kinds are not.
     #[test]
     fn equivalent_kernels_change_together() {
-        let change = |subject: &str, kind: Kind| Change {
+        let change = |subject: &str, kind: Kind| FusionChange {
             subject: subject.into(),
             kinds: kinds(&[Kind::Epilogue, Kind::Rows]),
             without: kinds(&[kind]),
@@ -341,10 +342,10 @@ mod tests {
             alike: vec![],
         };
         let all = ["norm_0", "y_0", "norm_1", "y_1", "lone"].into_iter().flat_map(|s| [change(s, Kind::Epilogue), change(s, Kind::Rows)]);
-        let stacking = Change::stacking(&["wq".into(), "wk".into()]);
+        let stacking = FusionChange::stacking(&["wq".into(), "wk".into()]);
         let family = |name: &str| name.split_once('_').map(|(kind, _)| kind.to_string());
-        let found = Change::together(all.chain([stacking]).collect(), &family);
-        let texts: Vec<String> = found.iter().map(Change::to_string).collect();
+        let found = FusionChange::together(all.chain([stacking]).collect(), &family);
+        let texts: Vec<String> = found.iter().map(FusionChange::to_string).collect();
         let norms = ["norm_0 and 1 alike without epilogue", "norm_0 and 1 alike without rows"];
         let others = ["y_0 and 1 alike without epilogue", "y_0 and 1 alike without rows"];
         let alone = ["lone without epilogue", "lone without rows", "wq+wk stacked"];
@@ -389,7 +390,7 @@ mod tests {
     #[test]
     fn kernels_are_counted_as_often_as_they_run() {
         let program = |keys: &[&str]| Trial { kernels: keys.iter().map(|k| (k.to_string(), k.to_string())).collect(), ..Trial::default() };
-        let change = Change::stacking(&["wq".into(), "wk".into()]);
+        let change = FusionChange::stacking(&["wq".into(), "wk".into()]);
         let found = weigh(&change, &program(&["p", "p", "x"]), &program(&["x", "p", "s"]), &|_| Some(1.5));
         assert_eq!((found.with.len(), found.instead.len(), found.gain()), (1, 1, Some(0.0)));
         assert_eq!(found.change, "wq+wk stacked");

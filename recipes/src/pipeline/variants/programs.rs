@@ -4,7 +4,7 @@ use super::gemm_fusion::GemmFusion;
 use super::rewrite_options::RewriteOptions;
 use super::rewriting::{Parameters, Rewriting};
 use super::stacking::stackings;
-use super::table::{Devices, Stacking, Step, VARIANTS, VariantId, VariantKey, VariantRow};
+use super::table::{Devices, PassStep, Stacking, VARIANTS, VariantId, VariantKey, VariantRow};
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use kernels::device::Forms;
@@ -103,8 +103,8 @@ pub fn programs_on(recipe: &Recipe, options: impl Into<RewriteOptions>, library:
     Ok(Programs { operators, unfused, variants, saved, unmade, options: rewriting.options.clone() })
 }
 
-fn before_expansion(passes: &'static [Step]) -> &'static [Step] {
-    let until = passes.iter().position(|step| *step == Step::Expand).unwrap_or(passes.len());
+fn before_expansion(passes: &'static [PassStep]) -> &'static [PassStep] {
+    let until = passes.iter().position(|step| *step == PassStep::Expand).unwrap_or(passes.len());
     &passes[..until]
 }
 
@@ -143,7 +143,7 @@ fn variants(
 fn variant(rewriting: &Arc<Rewriting>, row: &'static VariantRow, weights: &[String]) -> Result<Option<Variant>, PipelineError> {
     if row.passes.iter().any(|step| step.fuses_gemms()) {
         let fusion = GemmFusion::of(rewriting, row.id, weights)?;
-        if row.passes.contains(&Step::ReluBitmask) {
+        if row.passes.contains(&PassStep::ReluBitmask) {
             return fusion.with_bits();
         }
         return Ok(Some(fusion.fused(&|_| true)?).filter(|variant| !variant.compositions.is_empty()));

@@ -1,7 +1,7 @@
 //! Runs the passes of a row of the table, and checks each rewrite if the options ask for it.
 
 use super::rewrite_options::RewriteOptions;
-use super::table::Step;
+use super::table::PassStep;
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::counterexample::{self, Counterexample};
@@ -38,7 +38,7 @@ pub struct Rewriting<'a> {
     /// The fused kernels of the device's vendor library; `None` without such a library.
     pub library: Option<Forms>,
     /// The program after each sequence of passes that depends on the recipe alone.
-    known: Mutex<HashMap<Vec<Step>, Outcome>>,
+    known: Mutex<HashMap<Vec<PassStep>, Outcome>>,
 }
 
 impl<'a> Rewriting<'a> {
@@ -50,7 +50,7 @@ impl<'a> Rewriting<'a> {
     ///
     /// # Errors
     /// A recipe that cannot be differentiated, or a rewrite that was found wrong.
-    pub fn after(&self, steps: &[Step], parameters: Parameters) -> Result<Outcome, PipelineError> {
+    pub fn after(&self, steps: &[PassStep], parameters: Parameters) -> Result<Outcome, PipelineError> {
         // A sequence is known up to the first pass that has parameters.
         let shared = steps.iter().position(|step| step.has_parameters()).unwrap_or(steps.len());
         let longest = (0..=shared).rev().find_map(|n| Some((n, self.known.lock().ok()?.get(&steps[..n])?.clone())));
@@ -59,7 +59,7 @@ impl<'a> Rewriting<'a> {
             if let Some(pass) = self.pass(*step, parameters) {
                 outcome = self.run(outcome, &[&*pass])?;
             }
-            if *step == Step::Expand {
+            if *step == PassStep::Expand {
                 // The refusals of a variant are about its kernels.
                 outcome.refusals.clear();
             }
@@ -73,26 +73,30 @@ impl<'a> Rewriting<'a> {
     }
 
     /// The pass of a step; `None` where it has nothing to do in this recipe, and for steps that fuse contractions.
-    fn pass(&self, step: Step, parameters: Parameters) -> Option<Box<dyn Pass>> {
+    fn pass(&self, step: PassStep, parameters: Parameters) -> Option<Box<dyn Pass>> {
         let weights = parameters.weights;
         Some(match step {
-            Step::Differentiate => Box::new(differentiation(self.recipe)?),
-            Step::SaveLocalDerivative => Box::new(SaveLocalDerivative),
-            Step::SoftmaxGradRowDot => Box::new(SoftmaxGradRowDot),
-            Step::RowStatistics => Box::new(RowStatistics { start: Start::Contraction }),
-            Step::RowStatisticsOfProducts => Box::new(RowStatistics { start: Start::Products }),
-            Step::RowStatisticsInMemory => Box::new(RowStatistics { start: Start::Memory }),
-            Step::ReluSignFromOutput => Box::new(ReluSignFromOutput),
-            Step::Recompute => Box::new(Recompute { products: Products::InMemory }),
-            Step::RecomputeOnChip => Box::new(Recompute { products: Products::OnChip }),
-            Step::CastBias => Box::new(CastBias),
-            Step::ReluBitmask => Box::new(ReluBitmask { except: parameters.without_bits.cloned().unwrap_or_default() }),
-            Step::StackGemms if weights.is_empty() => return None,
-            Step::StackGemms => Box::new(Stack { weights: weights.to_vec() }),
-            Step::Expand => Box::new(Expand),
-            Step::Fuse => Box::new(Fusion::default()),
-            Step::GroupGemms => Box::new(GroupedGemm),
-            Step::FuseGemms | Step::FuseGemmsLibrary | Step::FuseGemmsStreamed | Step::SearchPartialFusion | Step::MergeVariants => {
+            PassStep::Differentiate => Box::new(differentiation(self.recipe)?),
+            PassStep::SaveLocalDerivative => Box::new(SaveLocalDerivative),
+            PassStep::SoftmaxGradRowDot => Box::new(SoftmaxGradRowDot),
+            PassStep::RowStatistics => Box::new(RowStatistics { start: Start::Contraction }),
+            PassStep::RowStatisticsOfProducts => Box::new(RowStatistics { start: Start::Products }),
+            PassStep::RowStatisticsInMemory => Box::new(RowStatistics { start: Start::Memory }),
+            PassStep::ReluSignFromOutput => Box::new(ReluSignFromOutput),
+            PassStep::Recompute => Box::new(Recompute { products: Products::InMemory }),
+            PassStep::RecomputeOnChip => Box::new(Recompute { products: Products::OnChip }),
+            PassStep::CastBias => Box::new(CastBias),
+            PassStep::ReluBitmask => Box::new(ReluBitmask { except: parameters.without_bits.cloned().unwrap_or_default() }),
+            PassStep::StackGemms if weights.is_empty() => return None,
+            PassStep::StackGemms => Box::new(Stack { weights: weights.to_vec() }),
+            PassStep::Expand => Box::new(Expand),
+            PassStep::Fuse => Box::new(Fusion::default()),
+            PassStep::GroupGemms => Box::new(GroupedGemm),
+            PassStep::FuseGemms
+            | PassStep::FuseGemmsLibrary
+            | PassStep::FuseGemmsStreamed
+            | PassStep::SearchPartialFusion
+            | PassStep::MergeVariants => {
                 return None;
             }
         })

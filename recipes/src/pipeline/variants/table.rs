@@ -53,7 +53,7 @@ pub enum Stacking {
 /// A step on the way from a recipe to a variant: a pass of `transforms`, or a decision made during measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
+pub enum PassStep {
     Differentiate,
     /// Optional: saves the local derivative of an activation in place of its argument.
     SaveLocalDerivative,
@@ -86,38 +86,38 @@ pub enum Step {
     MergeVariants,
 }
 
-impl Step {
+impl PassStep {
     /// Whether the step is left out where it does not pay in the resulting program.
     pub fn is_optional(self) -> bool {
-        matches!(self, Step::SaveLocalDerivative | Step::RowStatistics | Step::RowStatisticsOfProducts)
+        matches!(self, PassStep::SaveLocalDerivative | PassStep::RowStatistics | PassStep::RowStatisticsOfProducts)
     }
 
     /// Whether it needs more than the program: weights, exceptions, or which fusions are accepted.
     pub fn has_parameters(self) -> bool {
-        matches!(self, Step::StackGemms | Step::ReluBitmask) || self.fuses_gemms()
+        matches!(self, PassStep::StackGemms | PassStep::ReluBitmask) || self.fuses_gemms()
     }
 
     pub fn fuses_gemms(self) -> bool {
-        matches!(self, Step::FuseGemms | Step::FuseGemmsLibrary | Step::FuseGemmsStreamed)
+        matches!(self, PassStep::FuseGemms | PassStep::FuseGemmsLibrary | PassStep::FuseGemmsStreamed)
     }
 
     /// The name of its pass in the log of rewrites; `None` for a step that is no pass.
     pub fn pass(self) -> Option<&'static str> {
         Some(match self {
-            Step::Differentiate => "differentiate",
-            Step::SaveLocalDerivative => "save local derivative",
-            Step::SoftmaxGradRowDot => "softmax gradient row dot",
-            Step::RowStatistics | Step::RowStatisticsOfProducts | Step::RowStatisticsInMemory => "row statistics",
-            Step::ReluSignFromOutput => "relu sign from output",
-            Step::Recompute | Step::RecomputeOnChip => "recompute",
-            Step::CastBias => "cast bias",
-            Step::ReluBitmask => "relu bitmask",
-            Step::StackGemms => "stack",
-            Step::Expand => "expand",
-            Step::FuseGemms | Step::FuseGemmsLibrary | Step::FuseGemmsStreamed => "composition",
-            Step::Fuse => "fusion",
-            Step::GroupGemms => "grouped gemm",
-            Step::SearchPartialFusion | Step::MergeVariants => return None,
+            PassStep::Differentiate => "differentiate",
+            PassStep::SaveLocalDerivative => "save local derivative",
+            PassStep::SoftmaxGradRowDot => "softmax gradient row dot",
+            PassStep::RowStatistics | PassStep::RowStatisticsOfProducts | PassStep::RowStatisticsInMemory => "row statistics",
+            PassStep::ReluSignFromOutput => "relu sign from output",
+            PassStep::Recompute | PassStep::RecomputeOnChip => "recompute",
+            PassStep::CastBias => "cast bias",
+            PassStep::ReluBitmask => "relu bitmask",
+            PassStep::StackGemms => "stack",
+            PassStep::Expand => "expand",
+            PassStep::FuseGemms | PassStep::FuseGemmsLibrary | PassStep::FuseGemmsStreamed => "composition",
+            PassStep::Fuse => "fusion",
+            PassStep::GroupGemms => "grouped gemm",
+            PassStep::SearchPartialFusion | PassStep::MergeVariants => return None,
         })
     }
 
@@ -159,9 +159,9 @@ pub struct VariantRow {
     pub title: &'static str,
     pub devices: Devices,
     pub stacking: Stacking,
-    pub passes: &'static [Step],
+    pub passes: &'static [PassStep],
     /// The pass that distinguishes it from other programs: where that pass rewrites nothing, the variant is not made.
-    pub defining: Option<Step>,
+    pub defining: Option<PassStep>,
     /// The variant of the same stacking that it must move fewer bytes than, or it is not made.
     pub fewer_bytes_than: Option<VariantId>,
     pub share: Share,
@@ -170,10 +170,10 @@ pub struct VariantRow {
 
 use Contention::{AmongBest, Baseline, Never, UnlessFar};
 use Devices::{Any, Gpu};
-use Step::*;
+use PassStep::*;
 use VariantId as Id;
 
-const fn row(id: VariantId, title: &'static str, devices: Devices, stacking: Stacking, passes: &'static [Step]) -> VariantRow {
+const fn row(id: VariantId, title: &'static str, devices: Devices, stacking: Stacking, passes: &'static [PassStep]) -> VariantRow {
     let (share, contention) = (Share { cpu: 0.0, gpu: 0.0 }, Never);
     VariantRow { id, title, devices, stacking, passes, defining: None, fewer_bytes_than: None, share, contention }
 }
@@ -183,7 +183,7 @@ impl VariantRow {
         VariantRow { share: Share { cpu, gpu }, ..self }
     }
 
-    const fn defined_by(self, step: Step) -> Self {
+    const fn defined_by(self, step: PassStep) -> Self {
         VariantRow { defining: Some(step), ..self }
     }
 
@@ -239,7 +239,7 @@ pub const VARIANTS: &[VariantRow] = &[
 impl VariantRow {
     /// Whether it is made from a recipe by passes alone and is not the unfused program.
     pub fn is_made_of_recipe(&self) -> bool {
-        self.id != VariantId::Unfused && self.passes.first() == Some(&Step::Differentiate)
+        self.id != VariantId::Unfused && self.passes.first() == Some(&PassStep::Differentiate)
     }
 }
 

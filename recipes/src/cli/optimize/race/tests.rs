@@ -73,7 +73,7 @@ fn another_plan_is_taken_where_one_is_wrong() -> Result<(), Failure> {
     // The plan's file records the refusal, and running it reports it.
     let file = folder.path().join("plans/fused-exact.json");
     let plan = Plan::read(&file)?;
-    assert!(matches!(plan.refused, Some(Refusal::Wrong(_))));
+    assert!(matches!(plan.refused, Some(PlanRefusal::Wrong(_))));
     let refused = plan.usable(&file).expect_err("it is refused");
     assert!(refused.exit_code() == 3 && refused.to_string().contains("--force to run it anyway"), "{refused}");
     let kept = Plan::read(&folder.path().join("plans/unfused-exact.json"))?;
