@@ -3,8 +3,8 @@
 //! This crate runs nothing and reads no clock: kernels and times come in through the traits of [`measure::space`].
 //!
 //! Its folders use one another one way, each only those before it:
-//! - [`problem`]: what is chosen, as plain data;
-//! - [`measure`]: what is measured next ([`measure::sweep`]) and how it is kept ([`store`]);
+//! - [`problem`]: the selection problem, as plain data;
+//! - [`measure`]: the order of measurements ([`measure::sweep`]) and their records ([`store`]);
 //! - [`model`]: the choice as numbers ([`model::selection_model`], [`model::network`]), also of several programs at once
 //!   ([`alternatives`]);
 //! - [`solve`]: the shortest path of the paper ([`config_graph`], [`shortest_path`], [`solve::sssp`]), or the optimum with a proof

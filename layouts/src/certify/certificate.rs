@@ -1,6 +1,6 @@
 //! The certificate of a choice: what was chosen, what it costs, and why nothing measured is cheaper.
 //!
-//! One JSON file. Costs are whole picoseconds, so equality is exact. A program is a stack of layers that are alike, most
+//! One JSON file. Costs are whole picoseconds, so equality is exact. A program is a stack of equal layers, most
 //! often of one. Between layers stand potentials of the states in which one hands over to the next (see [`crate::solve::stack`]);
 //! a step claims what a layer costs at least, between any two states, beyond the difference of their potentials. Its proof
 //! is a tree of parts of all choices: shares of the kernels' costs (the reparametrised costs, see [`crate::solve::dual`]) that
@@ -69,7 +69,7 @@ pub struct Step {
     /// Positions of the potentials on the side of the layer before, and of the next.
     pub enters: usize,
     pub leaves: usize,
-    /// Its proof rules out what is shown to cost at least this.
+    /// Its proof rules out values and rows whose lower bound is at least this.
     pub target_ps: Cost,
     /// Variable, value, and the value that is never worse.
     pub dominated: Vec<(usize, usize, usize)>,

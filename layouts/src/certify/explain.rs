@@ -55,7 +55,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// A stack of layers that are alike, by their number and what joins them; a program is one layer that nothing joins.
+/// A stack of equal layers: their number, and the containers that join one to the next. A single program is one layer without joins.
 #[derive(Clone, Debug)]
 pub struct Layers {
     pub count: usize,
@@ -165,7 +165,7 @@ impl<'a> Chosen<'a> {
         let class = *self.model.class_of.get(name).ok_or_else(|| SelectError::UnknownTensor(name.to_string()))?;
         let layout = &self.model.classes[class].layouts[held[class] as usize];
         match self.beside(class) {
-            // Between layers it is held as both sides like, whatever the boundary asks for at the ends.
+            // The boundary fixes the layout at the two ends of the stack only; between layers it is free.
             Some(beside) => Ok(vec![self.model.barring(&[class, beside], layout)]),
             None => Ok(vec![self.model.without_layout(name, layout)?]),
         }

@@ -101,7 +101,7 @@ impl Candidates {
         let mut weight = 1u64;
         for radix in self.radices.iter().rev() {
             let digit = (n / weight) % (*radix).max(1);
-            // A digit with very many values (knobs not told apart) is no coordinate.
+            // A digit with very many values (all knobs as one digit) is no coordinate.
             if *radix <= 1024 {
                 found.extend((0..*radix).filter(|d| *d != digit).map(|d| n - digit * weight + d * weight));
             }

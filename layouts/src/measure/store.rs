@@ -250,7 +250,7 @@ impl Store {
         }
     }
 
-    /// The same measurements, whatever has a time with another one in its place.
+    /// The same measurements, each time replaced by another one.
     pub fn with_times(&self, time: impl Fn(&Measurement, f64) -> f64) -> Store {
         let mut records = self.records.clone();
         for record in records.values_mut().flat_map(BTreeMap::values_mut) {

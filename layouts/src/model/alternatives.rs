@@ -382,7 +382,7 @@ impl SelectionProblem {
         std::iter::once(name.clone()).chain(others).collect()
     }
 
-    /// Every program that this one was made of, in a form in which the order in which things are told makes no difference;
+    /// Every program that this one was made of, in a form that does not depend on the order of kernels and containers;
     /// without a record of that, every program that it stands for.
     pub fn each(&self) -> Vec<SelectionProblem> {
         if !self.programs.is_empty() {

@@ -7,7 +7,7 @@
 //! occur later (then, backwards, earlier). The bound never falls but for rounding, and on a chain one pass makes it
 //! exact. It solves, approximately, the dual of the linear relaxation over whole kernels, residual edges and all.
 //!
-//! The same numbers bound every single value and row: whatever cannot be part of a choice cheaper than a known one is
+//! The same numbers bound every single value and row: one that cannot be part of a choice cheaper than a known one is
 //! dropped. Source: sequential reweighted message passing (Kolmogorov 2015), with kernels as factors.
 
 use crate::model::cost::Cost;

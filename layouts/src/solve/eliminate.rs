@@ -5,7 +5,7 @@
 //! variables to a common table (min-fill) and the one whose next table is smallest (min-weight); the cheaper is kept.
 //! Time and memory: the sum of the tables' sizes (times the eliminated domain), exponential in the width of the program
 //! (how many containers are live across a cut), not in its length. Equal tables are worked out once: the layers of a
-//! stack that are alike share their messages.
+//! stack that are equal share their messages.
 
 use crate::model::cost::{Cost, FORBIDDEN};
 use crate::model::network::{Function, Network, Part};

@@ -1,7 +1,7 @@
 //! The exact choice: the cheapest variants, held layouts and configurations of the whole program, with proof.
 //!
 //! 1. A good choice is found by descent; its cost is the target. Values that another one replaces are dropped.
-//! 2. A part of all choices is bounded from below by reparametrisation ([`crate::solve::dual`]), and whatever cannot be part of
+//! 2. A part of all choices is bounded from below by reparametrisation ([`crate::solve::dual`]), and a value that cannot be part of
 //!    a choice cheaper than the target is dropped. Often nothing is left, and that is the proof.
 //! 3. Otherwise the remaining values are eliminated ([`crate::solve::eliminate`]) if its tables fit.
 //! 4. Otherwise it is split: one part for each value of a group of alternatives or of a container in the widest table.
@@ -48,7 +48,8 @@ pub enum Step {
     Open,
 }
 
-/// One part: shares that are applied one after the other, each dropping what is too dear; then the step.
+/// One part of the choices: shares that are applied one after the other, each of which drops values and rows that cost too much; then
+/// the step.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub duals: Vec<Rc<Dual>>,
@@ -235,7 +236,7 @@ impl Search<'_> {
         }
     }
 
-    /// Bounds a part, shrinks it, and eliminates or splits what is left.
+    /// Bounds a part, shrinks it, and eliminates or splits the remainder.
     fn advance(&mut self, open: Open) {
         let Open { mut part, dual, node, .. } = open;
         let mut dual = (*dual).clone();
@@ -296,7 +297,7 @@ impl Search<'_> {
         if root {
             self.widen(&part, &bounds.values);
         }
-        // Of the widest table, the variable whose values are told apart best: most of its parts are closed at once.
+        // Of the widest table, the variable whose values differ most in their bounds: most of its parts are closed at once.
         let apart =
             |v: &usize| part.domains[*v].iter().map(|x| bounds.values[*v][*x as usize].min(self.best.0) - bounds.least).sum::<Cost>();
         let groups = (self.network.groups..self.network.sizes.len()).filter(|v| part.domains[*v].len() > 1);

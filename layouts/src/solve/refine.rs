@@ -112,7 +112,7 @@ impl Sweeper<'_> {
         for planned in selection.relayouts.iter().filter(touched) {
             let relayout = &planned.relayout;
             let mine = planned.kernel == space.name();
-            // A kernel's own side is what it has; the other side is what is held.
+            // One side of the relayout is the kernel's own layout, the other is the layout in which the container is held.
             let its_side = if planned.access == crate::problem::Access::Write { &relayout.from } else { &relayout.to };
             let held = if *its_side == relayout.from { &relayout.to } else { &relayout.from };
             wishes.push(vec![(&relayout.data, if mine { held } else { its_side })]);

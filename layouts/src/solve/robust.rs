@@ -25,7 +25,7 @@ pub struct Robustness {
     pub proven: usize,
 }
 
-/// Draws `resamples` times, or fewer where `go_on`, told how many are done, says so; deterministic but for that.
+/// Draws `resamples` times, or fewer if `go_on` returns false for the number of draws done; deterministic otherwise.
 pub fn robustness(
     program: &SelectionProblem,
     store: &Store,

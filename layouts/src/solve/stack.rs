@@ -346,8 +346,8 @@ impl Claims {
 
 /// The cheapest stack of `count` layers, at least one; at its ends the joined containers are held as the boundary asks.
 ///
-/// `known` are choices for one layer to begin with. The watch is told what the best stack found costs, and what any must
-/// cost, 0 as long as that is not known.
+/// `known` are choices for one layer to begin with. The watch gets the cost of the best stack found, and a lower bound of every stack's
+/// cost, which is 0 as long as none is known.
 pub fn solve(model: &Model, joins: &Joins, count: usize, known: &[Vec<u16>], limits: Limits, watch: Watch) -> Result<Stacked, SelectError> {
     let layer = Layer::new(model, joins)?;
     let (count, states) = (count.max(1), layer.states.len());
@@ -358,7 +358,7 @@ pub fn solve(model: &Model, joins: &Joins, count: usize, known: &[Vec<u16>], lim
     // A claim often outlives its path.
     let mut proven: Vec<(Claim, Step)> = Vec::new();
     // Shares of a claim like it, by whether it is about the first layer and about the last: with potentials of another
-    // place they would hold what is dear to be cheap.
+    // place they would take expensive states for cheap ones.
     let mut duals: BTreeMap<[bool; 2], Rc<Dual>> = BTreeMap::new();
     let (mut searches, mut reached) = (0, 0);
     let quick = Limits { work: limits.work / QUICK, ..limits };

@@ -1,10 +1,10 @@
 //! An independent check of a certificate against the stored measurements.
 //!
-//! It shares no code with the solver: only the file formats, and what was measured (records, and prices of relayouts).
-//! [`swept`] confirms that it chooses among programs that were swept, and what their sites combine to. [`question`] builds the cost functions again from program and records and works out what the certified choice costs;
-//! here the proof is walked through. Shares of costs are added up to lower bounds, eliminations are carried out, and every
-//! value that is left at a split must have its part. Nothing is searched. Sums are 128 bits wide, so they are exact
-//! whatever the certificate says.
+//! It shares no code with the solver: only the file formats, and the measured data (records, and prices of relayouts).
+//! [`swept`] confirms that the choice is among programs that were swept, or a combination of their variants. [`question`] builds the cost
+//! functions from program and records once more and computes the cost of the certified choice. This module walks through the proof:
+//! shares of costs are added up to lower bounds, eliminations are carried out, and every value that remains at a split must have its
+//! part. Nothing is searched. Sums are 128 bits wide, so they are exact for every certificate.
 
 mod programs;
 pub mod question;
@@ -116,7 +116,8 @@ impl<'a> Check<'a> {
             return misfit(format!("part {at} is missing"));
         };
         let (mut shares, mut least) = (shares, 0);
-        // Those of the part above first: with fewer values left they may say more. At last once more, for what is left.
+        // The shares of the part above come first: with fewer values left they may rule out more. The last round is for the remaining
+        // values.
         let looks = std::iter::once(shares).chain(&part.shares).chain(part.shares.last());
         for next in looks {
             shares = next;
@@ -192,10 +193,10 @@ impl<'a> Check<'a> {
         Ok(bound)
     }
 
-    /// The exact minimum of what is left, variable by variable: the tables that mention it are added up and minimised.
+    /// The exact minimum over the remaining values, variable by variable: the tables that mention a variable are added up and minimised.
     fn eliminated(&self, left: &Left, order: &[usize]) -> Result<Ps, VerifyError> {
         let size = |v: &usize| left.values.get(*v).map_or(0, Vec::len);
-        // Variables, and a cost for every combination of what is left of them, the first fastest. `held` are positions.
+        // Variables, and a cost for every combination of their remaining values, the first fastest. `held` are positions.
         let table = |scope: Vec<usize>, cost: &mut dyn FnMut(&mut [usize]) -> Ps| {
             let entries = scope.iter().try_fold(1usize, |n, v| n.checked_mul(size(v))).filter(|n| *n <= LARGEST);
             let Some(entries) = entries else { return misfit("a table of its elimination is too large") };

@@ -43,7 +43,7 @@ fn site(kernel: &Kernel) -> Option<&String> {
     kernel.only.keys().next()
 }
 
-/// Confirms that whatever variants are chosen, as their needs allow, make a program, given that every program that was put
+/// Confirms that every choice of variants that their needs allow makes a program, given that every program that was put
 /// together is one.
 fn sound(program: &SelectionProblem) -> Result<(), VerifyError> {
     // Otherwise every combination is among those that were swept.

@@ -53,7 +53,7 @@ pub struct Question<'a> {
     pub values: Vec<Vec<usize>>,
 }
 
-/// A time in milliseconds as picoseconds; the reader of records has refused what is no time.
+/// A time in milliseconds as picoseconds; the reader of records has refused values that are no times.
 fn ps(ms: f64) -> Ps {
     (ms * 1e9).round() as Ps
 }
@@ -186,7 +186,7 @@ impl<'a> Question<'a> {
         Ok(factor)
     }
 
-    /// Where it does not run a kernel costs nothing, whatever is held; where it was never timed it cannot run.
+    /// A kernel costs nothing under variants in which it does not run, for all layouts. Variants in which it was never timed are excluded.
     fn guard(&self, kernel: &Kernel, factor: &mut Factor) -> Result<(), VerifyError> {
         let every = |(group, runs): &(&String, &BTreeSet<String>)| {
             self.certificate.program.alternatives.get(*group).is_some_and(|all| all.iter().all(|v| runs.contains(v)))

@@ -1,8 +1,8 @@
 //! How many choices are nearly as good as the best: an elimination that counts instead of minimising.
 //!
 //! A choice is a combination of variants and a way to hold every container that they touch, each kernel in its best
-//! configuration. Combinations of variants are told apart first; most are ruled out together, by the dual bound
-//! ([`crate::solve::dual`]). Its shares are then taken off every kernel's cost, so that what is left is what a choice costs above the
+//! configuration. Combinations of variants are enumerated first; most are ruled out together, by the dual bound
+//! ([`crate::solve::dual`]). Its shares are then taken off every kernel's cost, so that the remainder is the cost of a choice above the
 //! bound: no term is negative, and a sum that has passed the limit stays beyond it. Tables (`sparse`) hold, for every
 //! combination of values that may still be within the limit, how many ways there are to cost so and so much (`ways`).
 //!
@@ -109,7 +109,7 @@ pub fn within(model: &Model, limit: Cost, effort: Effort, watch: &(dyn Fn(usize,
         }
         sum
     };
-    // Who counts what is left to chance, but not what comes out.
+    // Which thread counts which part is left to chance; the result is not.
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get()).min(WORKERS).min(all.len());
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..workers).map(|_| scope.spawn(count)).collect();
@@ -117,7 +117,7 @@ pub fn within(model: &Model, limit: Cost, effort: Effort, watch: &(dyn Fn(usize,
     })
 }
 
-/// The same with costs above the bound rounded to so many picoseconds; `None` if the program is too wide for that.
+/// The same with costs above the bound rounded to multiples of `step` picoseconds; `None` if the program is too wide for that.
 pub fn rounded(model: &Model, limit: Cost, step: Cost) -> Option<Count> {
     let mut work = Work { left: Effort::BRIEF.all, one: Effort::BRIEF.one };
     programs(model, limit).iter().try_fold(Count::NONE, |sum, one| Some(sum.plus(one.rounded(step, &mut work)?)))
@@ -141,7 +141,7 @@ fn settled(one: &Bounded, slack: Cost, splits: usize, work: &mut Work) -> Count 
 
 /// Every combination of variants that has choices within the limit.
 ///
-/// Sites are told apart one after the other, the one first whose variants differ most, so that most are ruled out together.
+/// Variants are fixed site by site, the site whose variants differ most first, so that most combinations are ruled out together.
 fn programs(model: &Model, limit: Cost) -> Vec<Bounded> {
     let network = Network::new(model);
     let mut open = vec![(Part::whole(model, &network), Dual::new(&network))];

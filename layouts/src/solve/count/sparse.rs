@@ -143,8 +143,8 @@ impl<'a> Left<'a> {
         patterns.fold(self.function.rows[row as usize], |sum, (p, reach)| sum.saturating_add(reach[*p as usize]))
     }
 
-    /// Legs take their values one after the other, from number `leg` on; rows that have become too dear, whatever the other legs'
-    /// values, are left behind. Tells every combination that costs at most `most`, and what it costs; and the work on the way.
+    /// Fixes the values of legs one after the other, from number `leg` on, and drops rows that cost too much for all values of the other
+    /// legs. Calls `tell` for every combination with its cost if that is at most `most`, and for the work done.
     fn walk(&self, leg: usize, key: Key, rows: &[(u32, Cost)], most: Cost, tell: Tell) -> Option<()> {
         if leg == self.function.legs.len() {
             return tell(key, rows.iter().map(|(_, total)| *total).min(), 1);
