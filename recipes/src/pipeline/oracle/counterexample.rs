@@ -1,8 +1,8 @@
 //! The smallest pair of programs that shows a wrong patch, saved as text.
 //!
 //! 1. Sizes are small to begin with (see [`super::small_sizes::with_small_sizes`]).
-//! Units that the patch left alone are dropped; their results become inputs.
-//! Every size is reduced as far as the difference remains.
+//! 2. Units that the patch left alone are dropped; their results become inputs.
+//! 3. Every size is reduced as far as the difference remains.
 //!
 //! A step is kept only if the two still differ.
 
