@@ -290,3 +290,16 @@ fn rows_and_columns<'g>(
     };
     local.then_some((made, find(row)?, find(column)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sdfg::config::Knobs;
+
+    #[test]
+    fn plans_with_the_former_knob_are_read() {
+        let with = |form: &str| KernelConfig { knobs: Knobs::default().with(FORM, form), ..KernelConfig::default() };
+        assert!(is_streamed(&with(STREAMING)) && is_streamed(&with("sweeps")));
+        assert!(!is_streamed(&with("columns")) && !is_streamed(&KernelConfig::default()));
+    }
+}
