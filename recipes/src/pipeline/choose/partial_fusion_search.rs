@@ -1,6 +1,6 @@
 //! Searches partially fused programs. Fusions of contractions are undone one by one, which gives times to the kernels that would replace
 //! the fused ones. Then the program with the fusions that seem to pay is measured. The final selection among all kernels at once follows
-//! later ([`crate::pipeline::variants::merge_variants`]).
+//! later ([`merge_variants()`](crate::pipeline::variants::merge_variants())).
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
