@@ -3,7 +3,7 @@
 //! Transforms try to fuse the same two kernels repeatedly, as kernels around them change, first in fusion and then in composition. What
 //! matters is whether the program runs the two as one in the end, and if not, the reason of the last attempt.
 
-use crate::pipeline::variants::programs::Variant;
+use crate::pipeline::variants::variant::Variant;
 use sdfg::{Sdfg, Unit};
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@ use recipes::pipeline::oracle::operators::operators;
 use recipes::pipeline::oracle::small_sizes::with_small_sizes;
 use recipes::pipeline::oracle::tensors::{random_inputs, results};
 use recipes::pipeline::variants::gemm_fusion::GemmFusion;
-use recipes::pipeline::variants::programs::Variant;
+use recipes::pipeline::variants::variant::Variant;
 use sdfg::interpret::{Run, interpret};
 use sdfg::movement::movement;
 use sdfg::{Sdfg, Storage, Unit};

@@ -4,8 +4,9 @@
 //! differ, all programs are remade with each patch checked. A faulty patch is left out and named in a message. A program that stays wrong
 //! is left out.
 
-use super::programs::{Programs, Variant, programs_on};
+use super::programs::{Programs, programs_on};
 use super::rewrite_options::RewriteOptions;
+use super::variant::Variant;
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::{difference, with_small_sizes};

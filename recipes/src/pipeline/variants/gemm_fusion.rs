@@ -2,10 +2,10 @@
 //! in the resulting program is left out.
 
 use super::partial_fusion::FusionSet;
-use super::programs::Variant;
 use super::rewrite_options::RewriteOptions;
 use super::rewriting::{Parameters, Rewriting};
 use super::table::{PassStep, VariantId, VariantKey, VariantRow};
+use super::variant::Variant;
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use kernels::KernelSpec;

@@ -1,7 +1,7 @@
 //! Merged variants: a selection by sites takes kernels from several programs of a recipe, which become one program.
 
-use super::programs::Variant;
 use super::table::VariantId;
+use super::variant::Variant;
 use crate::pipeline::PipelineError;
 use kernels::KernelSpec;
 use layouts::problem::Kernel;

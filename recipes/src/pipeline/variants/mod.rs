@@ -11,13 +11,15 @@ pub mod rewrite_options;
 pub mod rewriting;
 pub mod stacking;
 pub mod table;
+pub mod variant;
 
 pub use checked_programs::{bar, wrong};
 pub use gemm_fusion::GemmFusion;
 pub use merge_variants::{KernelSource, merge_variants};
 pub use partial_fusion::{FusionChange, FusionSet, KernelTime, Trial, TrialCost, best, mix};
 pub use partial_fusion_log::PartialFusionLog;
-pub use programs::{Programs, Variant};
+pub use programs::Programs;
 pub use rewrite_options::RewriteOptions;
 pub use stacking::{stacked_name, stackings};
 pub use table::{Contention, VariantId, VariantKey};
+pub use variant::Variant;

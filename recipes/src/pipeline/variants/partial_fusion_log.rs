@@ -1,7 +1,7 @@
 //! The decisions on fusions of contractions, as plans keep them: which pay, and the times that they were judged by.
 
 use super::partial_fusion::{FusionSet, TrialCost};
-use super::programs::Variant;
+use super::variant::Variant;
 use bench::unit::significant;
 use serde::{Deserialize, Serialize};
 use transforms::Reason;

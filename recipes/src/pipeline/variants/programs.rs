@@ -5,41 +5,15 @@ use super::rewrite_options::RewriteOptions;
 use super::rewriting::{Parameters, Rewriting};
 use super::stacking::stackings;
 use super::table::{Devices, PassStep, Stacking, VARIANTS, VariantId, VariantKey, VariantRow};
+use super::variant::Variant;
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use kernels::device::Forms;
 use rayon::prelude::*;
 use sdfg::Sdfg;
 use std::sync::Arc;
+use transforms::moved_bytes;
 use transforms::recompute::Saved;
-use transforms::{Cluster, Outcome, Refusal, moved_bytes};
-
-/// One program of a recipe.
-#[derive(Clone, Debug)]
-pub struct Variant {
-    /// Its row of the table, and the weights that are stacked.
-    pub key: VariantKey,
-    /// The operations before expansion.
-    pub operators: Sdfg,
-    pub program: Sdfg,
-    /// The effect and the savings of each rewrite, beginning with the recipe or the given operators.
-    pub steps: Vec<transforms::Step>,
-    /// Why neighbouring kernels stay separate.
-    pub refusals: Vec<Refusal>,
-    /// The kernels that hold contractions with their neighbours.
-    pub compositions: Vec<Cluster>,
-    /// The tensors that backward reads, each either saved or recomputed.
-    pub saved: Vec<Saved>,
-}
-
-impl Variant {
-    /// A program that passes have made of operators.
-    pub(super) fn of(key: VariantKey, operators: Sdfg, outcome: Outcome) -> Self {
-        let Outcome { program, steps, refusals, facts, .. } = outcome;
-        let refusals = refusals.into_iter().filter(|r| !r.site.units.is_empty()).collect();
-        Variant { key, operators, program, steps, refusals, compositions: facts.kernels, saved: facts.saved }
-    }
-}
 
 /// Everything that is derived from a recipe before measurements.
 #[derive(Clone, Debug)]
