@@ -1,6 +1,6 @@
 //! What values a tensor may be given: from one bound to another, which may depend on sizes.
 
-use crate::interpret::NotConstant;
+use crate::evaluate::NotConstant;
 use crate::scalar::Scalar;
 use crate::symbol::Bindings;
 use serde::{Deserialize, Serialize};

@@ -18,6 +18,7 @@ pub mod bounds;
 pub mod config;
 pub mod data;
 pub mod dot;
+pub mod evaluate;
 pub mod functions;
 pub mod graph;
 pub mod interpret;

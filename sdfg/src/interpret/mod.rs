@@ -16,7 +16,6 @@ mod memory;
 mod nest;
 mod subscript;
 mod tape;
-mod value;
 mod watch;
 
 use crate::data::Dtype;
@@ -28,8 +27,8 @@ use crate::symbol::SymbolError;
 use ndarray::ArrayD;
 use std::collections::BTreeMap;
 
+pub use crate::evaluate::NotConstant;
 pub use machine::STEP_LIMIT;
-pub use value::NotConstant;
 pub use watch::Overflow;
 use watch::Watch;
 
