@@ -7,8 +7,9 @@ use sdfg::{
     Bindings, Computation, Container, Dtype, Expr, Index, IndexKind, Item, Layout, Memlet, Role, Scalar, Scope, Sdfg, Tasklet, Unit,
 };
 
-/// Which way of copying records of relayouts are of: others have other times.
+/// The algorithm of copies, as records of relayouts name it: times of another algorithm are not taken for its times.
 pub const COPIES: &str = "by squares, from memory";
+
 /// The kernel and its loops: innermost along the target's innermost dim, next to them those along the source's.
 pub fn copy(
     data: &str,
