@@ -186,7 +186,12 @@ impl Sdfg {
     fn operand_memlet(&self, operation: &Operation, operand: &crate::node::Operand, container: &Container) -> Memlet {
         let over = |(name, dim): (&String, &String)| Index::over(name, dim, self.size_of(dim), IndexKind::Independent);
         let indices: Vec<Index> = operation.indices.iter().map(over).collect();
-        let moved = propagate::propagate(&Memlet::at(&operand.data, operand.subscripts.iter().cloned()), &indices, &self.shape(container));
+        let shape = self.shape(container);
+        let mut moved = propagate::propagate(&operand.memlet(), &indices, &shape);
+        // Elements outside the container are not moved.
+        if moved.fill.take().is_some() {
+            moved.subset = moved.subset.iter().zip(&shape).map(|(range, size)| range.clamped(size)).collect();
+        }
         Memlet { volume: Expr::product(moved.subset.iter().map(Range::count)), ..moved }
     }
 

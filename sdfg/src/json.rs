@@ -200,3 +200,16 @@ pub(crate) mod number {
         })
     }
 }
+
+/// A number that is always there, infinities included.
+pub(crate) mod float {
+    use super::*;
+
+    pub fn serialize<S: ser::Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        number::serialize(&Some(*value), serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        number::deserialize(deserializer)?.ok_or_else(|| de::Error::custom("a number, `inf`, `-inf` or `nan` is missing"))
+    }
+}

@@ -48,7 +48,7 @@ pub use data::{Container, Dtype, Lifetime, Origin, Role, Storage, View};
 pub use graph::{BuildError, Condition, Relation, Sdfg, Transition};
 pub use layout::Layout;
 pub use library::{Class, Op};
-pub use memlet::{Combine, Memlet, Range};
+pub use memlet::{Combine, Fill, Memlet, Range};
 pub use node::{
     Computation, Direction, Edge, EdgeId, Index, IndexKind, Library, Map, Nested, Node, NodeId, Operand, Operation, Port, StateId, Tasklet,
     Vertex,

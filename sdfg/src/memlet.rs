@@ -32,6 +32,25 @@ impl Range {
         }
     }
 
+    /// The part that lies inside a dim of `size` elements, for a range of several elements: shape deduction of a padded layer ("Deep
+    /// Fusion", shape deduction).
+    pub fn clamped(&self, size: &Expr) -> Range {
+        match self {
+            Range::At(at) => Range::At(at.clone()),
+            Range::Span { start, stop, step } => {
+                let one = *step == Expr::Int(1);
+                let first = match start.as_int() {
+                    Some(start) if start >= 0 => Expr::Int(start),
+                    Some(start) => Expr::Int(step.as_int().filter(|step| *step > 0).map_or(0, |step| start.rem_euclid(step))),
+                    // A symbolic first element of a regular pattern is kept where it may lie: the pattern must not be lost.
+                    None if one => start.clone().max(Expr::Int(0)),
+                    None => start.clone(),
+                };
+                Range::Span { start: first, stop: stop.clone().min(size.clone()), step: step.clone() }
+            }
+        }
+    }
+
     pub fn substitute(&self, with: &BTreeMap<String, Expr>) -> Range {
         match self {
             Range::At(at) => Range::At(at.substitute(with)),
@@ -139,6 +158,31 @@ impl fmt::Display for Combine {
     }
 }
 
+/// The value of an element outside a container. Fills are equal if their bits are, so that operands can be compared and hashed.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Fill(#[serde(with = "crate::json::float")] pub f64);
+
+impl fmt::Display for Fill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&crate::text::print_scalar(&crate::scalar::Scalar::Const(self.0)))
+    }
+}
+
+impl PartialEq for Fill {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+impl Eq for Fill {}
+
+impl std::hash::Hash for Fill {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.to_bits().hash(state);
+    }
+}
+
 /// Data movement along one edge. Read before the consumer runs, written after the producer has run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Memlet {
@@ -167,6 +211,12 @@ impl Memlet {
     /// One element, subscripted by expressions.
     pub fn at(data: impl Into<String>, subscripts: impl IntoIterator<Item = Expr>) -> Self {
         Memlet::new(data, subscripts.into_iter().map(Range::At).collect())
+    }
+
+    /// The same movement, in which elements outside the container have a value.
+    pub fn with_fill(mut self, fill: Option<Fill>) -> Self {
+        self.fill = fill.map(|fill| fill.0);
+        self
     }
 
     pub fn with_wcr(mut self, wcr: Option<Combine>) -> Self {

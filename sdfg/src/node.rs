@@ -3,7 +3,7 @@
 use crate::data::Origin;
 use crate::graph::Sdfg;
 use crate::library::Op;
-use crate::memlet::{Combine, Memlet};
+use crate::memlet::{Combine, Fill, Memlet};
 use crate::scalar::Scalar;
 use crate::symbol::Expr;
 use indexmap::IndexMap;
@@ -111,6 +111,9 @@ pub struct Tasklet {
 pub struct Port {
     pub connector: String,
     pub subscripts: Vec<Expr>,
+    /// The value of an element that the subscripts place outside the container; only inputs have one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fill: Option<Fill>,
 }
 
 /// An operator with a name: meaning by expansion, implementation chosen later.
@@ -181,17 +184,34 @@ pub struct Edge {
 pub struct Operand {
     pub connector: String,
     pub data: String,
+    /// One for each dim of the container, over the indices of the operation: affine, as in `2*p + r - 1`.
     pub subscripts: Vec<Expr>,
+    /// The value of an element that the subscripts place outside the container; without it every element must lie inside.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fill: Option<Fill>,
 }
 
 impl Operand {
     /// An operand subscripted by plain indices.
     pub fn new(connector: &str, data: &str, indices: &[&str]) -> Self {
-        Operand { connector: connector.into(), data: data.into(), subscripts: indices.iter().map(|i| Expr::sym(*i)).collect() }
+        Operand { connector: connector.into(), data: data.into(), subscripts: indices.iter().map(|i| Expr::sym(*i)).collect(), fill: None }
     }
 
-    /// The subscripts as plain index names, if they all are.
+    /// An operand that reads or writes what another one does, under another connector and of another container.
+    pub fn like(&self, connector: &str, data: &str) -> Self {
+        Operand { connector: connector.into(), data: data.into(), ..self.clone() }
+    }
+
+    /// What it moves at one point of the operation's iteration space.
+    pub fn memlet(&self) -> Memlet {
+        Memlet::at(&self.data, self.subscripts.iter().cloned()).with_fill(self.fill)
+    }
+
+    /// The subscripts as plain index names, if they all are and no element lies outside the container.
     pub fn index_names(&self) -> Option<Vec<&str>> {
+        if self.fill.is_some() {
+            return None;
+        }
         self.subscripts.iter().map(Expr::as_sym).collect()
     }
 }
@@ -238,7 +258,7 @@ impl Computation {
 
 impl From<&Operation> for Library {
     fn from(operation: &Operation) -> Self {
-        let port = |o: &Operand| Port { connector: o.connector.clone(), subscripts: o.subscripts.clone() };
+        let port = |o: &Operand| Port { connector: o.connector.clone(), subscripts: o.subscripts.clone(), fill: o.fill };
         Library {
             name: operation.name.clone(),
             op: operation.op.clone(),

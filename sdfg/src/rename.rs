@@ -143,11 +143,12 @@ impl Walk<'_> {
     }
 
     fn operand(&mut self, operand: &Operand) -> Operand {
-        let Operand { connector, data, subscripts } = operand;
+        let Operand { connector, data, subscripts, fill } = operand;
         Operand {
             connector: connector.clone(),
             data: self.name(NameKind::Container, data),
             subscripts: subscripts.iter().map(|e| self.expr(e)).collect(),
+            fill: *fill,
         }
     }
 

@@ -201,6 +201,7 @@ impl State {
                 connector: p.connector.clone(),
                 data: e.memlet.data.clone(),
                 subscripts: p.subscripts.clone(),
+                fill: p.fill,
             })
         });
         let outputs = outputs.iter().map(|p| {
@@ -208,6 +209,7 @@ impl State {
                 connector: p.connector.clone(),
                 data: e.memlet.data.clone(),
                 subscripts: p.subscripts.clone(),
+                fill: p.fill,
             })
         });
         Some(Operation {

@@ -113,7 +113,8 @@ impl ContractionProblem {
             let mut shape = Vec::new();
             for (e, dim) in operand.subscripts.iter().zip(&container.dims) {
                 let subscript = || ContractionError::Subscript { operation: name.clone(), data: data.clone(), subscript: e.to_string() };
-                let (index, offset) = e.as_shifted_index(|s| operation.indices.contains_key(s)).ok_or_else(subscript)?;
+                let inside = operand.fill.is_none().then_some(e).ok_or_else(subscript)?;
+                let (index, offset) = inside.as_shifted_index(|s| operation.indices.contains_key(s)).ok_or_else(subscript)?;
                 let offset = offset.eval(sizes).map_err(|source| ContractionError::Size { operation: name.clone(), source })?;
                 offsets.push(usize::try_from(offset).map_err(|_| subscript())?);
                 let along =

@@ -81,6 +81,7 @@ impl<'a> Lowering<'a> {
             connector: connector.into(),
             data: reading.data.clone(),
             subscripts: reading.indices.iter().map(Expr::sym).collect(),
+            fill: None,
         };
         let outputs: Vec<Operand> = outputs.into_iter().map(|(connector, reading)| operand(connector, reading)).collect();
         let inputs: Vec<Operand> = inputs.iter().map(|(connector, reading)| operand(connector, reading)).collect();

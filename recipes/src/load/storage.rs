@@ -95,7 +95,12 @@ fn declared_containers(header: &Header) -> impl Iterator<Item = Container> + '_ 
 /// `to = from`, element for element.
 fn cast(from: &Container, to: &Container, pass: Direction) -> Operation {
     let subscripts: Vec<Expr> = from.dims.iter().map(|d| Expr::sym(d.as_str())).collect();
-    let operand = |connector: &str, data: &str| Operand { connector: connector.into(), data: data.into(), subscripts: subscripts.clone() };
+    let operand = |connector: &str, data: &str| Operand {
+        connector: connector.into(),
+        data: data.into(),
+        subscripts: subscripts.clone(),
+        fill: None,
+    };
     Operation {
         name: to.name.clone(),
         op: Op::Elementwise { label: "cast".into(), code: Scalar::input("x") },

@@ -92,12 +92,7 @@ pub(super) fn reads_of(operation: &Operation, code: &Scalar) -> Result<Vec<(Stri
     for connector in &used {
         operation.need_input(connector)?;
     }
-    Ok(operation
-        .inputs
-        .iter()
-        .filter(|o| used.contains(&o.connector))
-        .map(|o| (o.connector.clone(), at(&o.data, &o.subscripts, None)))
-        .collect())
+    Ok(operation.inputs.iter().filter(|o| used.contains(&o.connector)).map(|o| (o.connector.clone(), o.memlet())).collect())
 }
 
 /// The map indices of an operation; those named in `reduced` are reductions, all others independent.

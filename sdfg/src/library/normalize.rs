@@ -147,7 +147,7 @@ fn reciprocal_count(operation: &Operation, program: &Sdfg, over: &[String]) -> S
 }
 
 fn read(connector: &str, operand: &Operand) -> (String, Memlet) {
-    (connector.to_string(), at(&operand.data, &operand.subscripts, None))
+    (connector.to_string(), operand.memlet())
 }
 
 fn expand(operation: &Operation, program: &Sdfg, over: &[String], eps: f64) -> Result<Expansion, OperatorError> {

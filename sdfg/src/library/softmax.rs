@@ -123,12 +123,12 @@ fn expand(operation: &Operation, program: &Sdfg, over: &[String]) -> Result<Expa
     };
     let read = |connector: &str, data: &str, subscripts: &[Expr]| (connector.to_string(), at(data, subscripts, None));
     let scopes = vec![
-        scope("max", &reduce, Scalar::input("x"), vec![read("x", &x.data, &x.subscripts)], at(&top.name, &row, Some(Combine::Max))),
+        scope("max", &reduce, Scalar::input("x"), vec![("x".to_string(), x.memlet())], at(&top.name, &row, Some(Combine::Max))),
         scope(
             "exp",
             &each,
             Scalar::unary(Unary::Exp, Scalar::input("x") - Scalar::input("max")),
-            vec![read("x", &x.data, &x.subscripts), read("max", &top.name, &row)],
+            vec![("x".to_string(), x.memlet()), read("max", &top.name, &row)],
             at(&powers.name, &out.subscripts, None),
         ),
         scope(

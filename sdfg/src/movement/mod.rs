@@ -268,7 +268,7 @@ impl<'a> Count<'a> {
         let all: Vec<&Index> = around.iter().copied().chain(&own).collect();
         for (operands, write) in [(&operation.inputs, false), (&operation.outputs, true)] {
             for operand in operands {
-                self.touch(&Memlet::at(&operand.data, operand.subscripts.iter().cloned()), &all, write)?;
+                self.touch(&operand.memlet(), &all, write)?;
             }
         }
         let flop = operation.flop(self.program).eval(self.symbols).map_err(|e| self.symbol(e))?.max(0) as u64;
@@ -322,7 +322,9 @@ impl<'a> Count<'a> {
             };
             // Bounds that still hold an index, as of a triangle seen from outside, mean the whole dimension.
             let (start, stop, step) = ends.unwrap_or((0, size, 1));
-            region.push((start.max(0), stop.min(size), step));
+            // The first element inside, where a regular pattern begins outside.
+            let first = if start < 0 { start.rem_euclid(step.max(1)) } else { start };
+            region.push((first, stop.min(size), step));
         }
         let known = if write { &mut self.writes } else { &mut self.reads };
         match known.get_mut(&memlet.data) {

@@ -10,7 +10,7 @@ use crate::data::{Container, Dtype, Lifetime, Origin, Role, Storage, View};
 use crate::graph::{Condition, Relation, Sdfg, Transition};
 use crate::library::operator::{Field, Fields, Shape};
 use crate::library::{DEFINITIONS, Op};
-use crate::memlet::{Combine, Memlet, Range};
+use crate::memlet::{Combine, Fill, Memlet, Range};
 use crate::node::{Direction, Edge, EdgeId, Index, IndexKind, Library, Map, Nested, Node, NodeId, Port, StateId, Tasklet, Vertex};
 use crate::scalar::Scalar;
 use crate::state::State;
@@ -339,7 +339,19 @@ fn library(cursor: &mut Cursor) -> Result<Library, TextError> {
 fn port(cursor: &mut Cursor) -> Result<Port, TextError> {
     let connector = cursor.want_name("a connector")?;
     cursor.want("[")?;
-    Ok(Port { connector, subscripts: cursor.list("]", expr)? })
+    let (mut subscripts, mut fill) = (Vec::new(), None);
+    while !cursor.eat("]") {
+        if cursor.eat_word("else") {
+            fill = Some(Fill(cursor.float()?));
+            cursor.want("]")?;
+            break;
+        }
+        if !subscripts.is_empty() {
+            cursor.want(",")?;
+        }
+        subscripts.push(expr(cursor)?);
+    }
+    Ok(Port { connector, subscripts, fill })
 }
 
 fn op(cursor: &mut Cursor) -> Result<Op, TextError> {

@@ -244,7 +244,10 @@ fn show_library(library: &Library) -> String {
         Direction::Backward => "backward",
     };
     let index = |(index, dim): (&String, &String)| if index == dim { name(index) } else { format!("{}={}", name(index), name(dim)) };
-    let port = |port: &Port| format!("{}[{}]", name(&port.connector), list(&port.subscripts, Expr::to_string));
+    let port = |port: &Port| {
+        let fill = port.fill.map_or(String::new(), |fill| format!(" else {fill}"));
+        format!("{}[{}{fill}]", name(&port.connector), list(&port.subscripts, Expr::to_string))
+    };
     format!(
         "library {} {pass} [{}] ({}) -> ({}) {}{}",
         name(own),

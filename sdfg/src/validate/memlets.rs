@@ -177,7 +177,7 @@ fn operand(report: &mut Report, at: (StateId, &State), edge: EdgeId, library: &L
     }
     let own = library.indices.iter().map(|(name, dim)| Index::over(name, dim, report.program.size_of(dim), IndexKind::Independent));
     let around: Vec<Index> = own.chain(inside.iter().cloned()).collect();
-    if memlet.fill.is_none() {
+    if port.fill.is_none() {
         bounds(report, at, edge, &Memlet::at(&memlet.data, port.subscripts.clone()), &around);
     }
 }

@@ -6,3 +6,4 @@ mod lifetime;
 mod movement;
 mod rounding;
 mod tolerance;
+mod windows;

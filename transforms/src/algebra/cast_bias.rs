@@ -80,7 +80,12 @@ fn bias<'a>(program: &'a Sdfg, operation: &Operation, product: &dyn Fn(&Operand)
 
 fn cast(from: &Container, to: &str) -> Operation {
     let subscripts: Vec<Expr> = from.dims.iter().map(|d| Expr::sym(d.as_str())).collect();
-    let operand = |connector: &str, data: &str| Operand { connector: connector.into(), data: data.into(), subscripts: subscripts.clone() };
+    let operand = |connector: &str, data: &str| Operand {
+        connector: connector.into(),
+        data: data.into(),
+        subscripts: subscripts.clone(),
+        fill: None,
+    };
     Operation {
         name: to.into(),
         op: Op::Elementwise { label: "cast".into(), code: Scalar::input("x") },

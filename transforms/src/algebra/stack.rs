@@ -98,8 +98,11 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// Index and offset of every subscript; `None` if one is neither an index nor a shifted one.
+/// Index and offset of every subscript; `None` if one is neither an index nor a shifted one, or elements lie outside.
 fn sliced(operation: &Operation, operand: &Operand) -> Option<(Vec<String>, Vec<Expr>)> {
+    if operand.fill.is_some() {
+        return None;
+    }
     let parts: Option<Vec<_>> = operand.subscripts.iter().map(|s| s.as_shifted_index(|i| operation.indices.contains_key(i))).collect();
     Some(parts?.into_iter().map(|(index, offset)| (index.to_string(), offset)).unzip())
 }

@@ -379,7 +379,7 @@ impl Tape {
                 Some(known) => known.connector.clone(),
                 None => {
                     let connector = format!("d{}", inputs.len());
-                    inputs.push(Operand { connector: connector.clone(), data: contribution, subscripts: subscripts.clone() });
+                    inputs.push(Operand { connector: connector.clone(), data: contribution, subscripts: subscripts.clone(), fill: None });
                     connector
                 }
             };
@@ -390,7 +390,7 @@ impl Tape {
             op: Op::Elementwise { label: label.into(), code },
             indices,
             inputs,
-            outputs: vec![Operand { connector: "out".into(), data: target.clone(), subscripts }],
+            outputs: vec![Operand { connector: "out".into(), data: target.clone(), subscripts, fill: None }],
             pass: Direction::Backward,
             origin,
         })?;
@@ -423,6 +423,7 @@ impl Tape {
                     connector: connector.into(),
                     data: data.into(),
                     subscripts: subscripts.clone(),
+                    fill: None,
                 };
                 self.operations.push(Operation {
                     name: name.clone(),
@@ -468,7 +469,7 @@ impl Tape {
                     op: Op::Elementwise { label: "one".into(), code: Scalar::Const(1.0) },
                     indices: IndexMap::new(),
                     inputs: vec![],
-                    outputs: vec![Operand { connector: "out".into(), data: one, subscripts: vec![] }],
+                    outputs: vec![Operand { connector: "out".into(), data: one, subscripts: vec![], fill: None }],
                     pass: Direction::Backward,
                     origin: operation.origin.clone(),
                 });

@@ -221,6 +221,7 @@ fn split(program: &mut Sdfg, softmax: &Operation, over: &[String]) -> Vec<Operat
         connector: connector.into(),
         data: data.into(),
         subscripts: subscripts.to_vec(),
+        fill: None,
     };
     let operation = |name: &str, op: Op, inputs: Vec<Operand>, output: Operand| Operation {
         name: name.to_string(),
@@ -236,7 +237,7 @@ fn split(program: &mut Sdfg, softmax: &Operation, over: &[String]) -> Vec<Operat
         scale: Scalar::Const(1.0),
     };
     let each = |label: &str, code: Scalar| Op::Elementwise { label: label.into(), code };
-    let value = operand("x", &x.data, &x.subscripts);
+    let value = x.like("x", &x.data);
     let power = |connector: &str| operand(connector, &powers, &y.subscripts);
     vec![
         operation(&top, reduce("row maximum", Combine::Max, "x"), vec![value.clone()], operand("out", &top, &row)),

@@ -151,7 +151,7 @@ impl Dot {
         let renamed = |operand: &Operand, with: &BTreeMap<String, String>, connector: &str| -> Option<Operand> {
             let subscripts: Option<Vec<Expr>> =
                 operand.index_names()?.into_iter().map(|n| Some(Expr::sym(with.get(n)?.as_str()))).collect();
-            Some(Operand { connector: connector.into(), data: operand.data.clone(), subscripts: subscripts? })
+            Some(Operand { connector: connector.into(), data: operand.data.clone(), subscripts: subscripts?, fill: operand.fill })
         };
         let (gradient, result) = (renamed(gradient, &two, "a")?, renamed(result, &one, "b")?);
         let set = |operand: &Operand| -> BTreeSet<String> { operand.subscripts.iter().flat_map(Expr::symbols).collect() };

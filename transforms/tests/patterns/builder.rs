@@ -96,7 +96,7 @@ impl Builder {
     pub fn scaled_contraction(mut self, name: &str, indices: &[&str], out: &str, a: &str, b: &str, scale: Scalar) -> Self {
         let operand = |connector: &str, text: &str| {
             let (data, subscripts) = access(text);
-            Operand { connector: connector.into(), data, subscripts }
+            Operand { connector: connector.into(), data, subscripts, fill: None }
         };
         let operation = Operation {
             name: name.into(),

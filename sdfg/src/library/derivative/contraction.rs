@@ -21,7 +21,7 @@ pub(in crate::library) fn differentiate(
         let kept = plain(forward, mine)?;
         let read: Vec<_> = other.subscripts.iter().chain(&out.subscripts).flat_map(Expr::symbols).collect();
         let alone = |index: &str| !read.iter().any(|r| r == index);
-        let factors = vec![operand("a", &other.data, &other.subscripts), operand("b", &wanted.upstream, &out.subscripts)];
+        let factors = vec![other.like("a", &other.data), operand("b", &wanted.upstream, &out.subscripts)];
         let sums = forward.indices.keys().any(|i| !kept.contains(&i.as_str()));
         let spreads = kept.iter().any(|i| alone(i));
         let product = |code: Scalar| Op::Elementwise { label: "product dX".into(), code };

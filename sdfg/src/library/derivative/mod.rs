@@ -35,7 +35,7 @@ fn operation(forward: &Operation, op: Op, inputs: Vec<Operand>, outputs: Vec<Ope
 
 /// An operand under another connector, bound to another container.
 fn operand(connector: &str, data: &str, subscripts: &[Expr]) -> Operand {
-    Operand { connector: connector.into(), data: data.into(), subscripts: subscripts.to_vec() }
+    Operand { connector: connector.into(), data: data.into(), subscripts: subscripts.to_vec(), fill: None }
 }
 
 /// The indices that subscript an operand, if they are plain and distinct: then each element of its gradient is written

@@ -7,7 +7,7 @@ pub(in crate::library) fn differentiate(forward: &Operation, over: &[String], wa
     let (x, out) = (forward.need_input("x")?, forward.need_output("out")?);
     let (mean, rstd) = (forward.need_output("mean")?, forward.need_output("rstd")?);
     let inputs = vec![
-        operand("x", &x.data, &x.subscripts),
+        x.like("x", &x.data),
         operand("mean", &mean.data, &mean.subscripts),
         operand("rstd", &rstd.data, &rstd.subscripts),
         operand("dy", &wanted.upstream, &out.subscripts),

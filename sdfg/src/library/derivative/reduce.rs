@@ -54,7 +54,7 @@ fn extremum(
     let term = match code {
         Scalar::Input(name) => {
             let x = forward.need_input(name)?;
-            operand(&term, &x.data, &x.subscripts)
+            x.like(&term, &x.data)
         }
         _ => {
             let made = transient(forward, program, format!("{stem}.term"), &all, out)?;

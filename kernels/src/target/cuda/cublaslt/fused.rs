@@ -211,6 +211,7 @@ fn recognised(spec: &KernelSpec, scope: &Scope) -> Option<Fused> {
         connector: connector.into(),
         data: data.into(),
         subscripts: subscripts.iter().map(|e| (*e).clone()).collect(),
+        fill: None,
     };
     let subscripts: Vec<Expr> = out.indices.iter().map(|i| Expr::sym(i.as_str())).collect();
     let operation = Operation {
