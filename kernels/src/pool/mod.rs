@@ -62,7 +62,7 @@ impl Pool {
         let threads = rayon::ThreadPoolBuilder::new()
             .num_threads(workers)
             .start_handler(move |n| {
-                seen.enter();
+                seen.enter(n);
                 if let Some(core) = cores.get(n).filter(|_| all) {
                     core_affinity::set_for_current(*core);
                 }
@@ -81,7 +81,9 @@ impl Pool {
     /// How long the workers and this thread were ready to run so far and waited for a core, because others ran there; `None` where the
     /// system does not tell.
     pub fn queued(&self) -> Option<Duration> {
-        self.queue.waited()
+        // The thread that holds the workers works in the place of the first.
+        let holds = self.holding().by == Some(std::thread::current().id());
+        self.queue.waited(holds.then_some(0))
     }
 
     /// Keeps the workers awake for what this thread runs until the guard is dropped, the thread as the first of them and on its core:

@@ -83,7 +83,7 @@ pub struct DeviceBench<'a> {
     pub cache: Cache,
     /// When the time of the sweep is up. Batches are compiled ahead only as far as they fit before it.
     pub until: Option<Instant>,
-    /// How long workers had waited for cores before the last runs began.
+    /// How long workers waited for cores in the last runs; `None` where the system does not tell.
     queued: Option<Duration>,
     /// Seconds of compilation for each configuration in recent batches.
     pace: Option<f64>,
@@ -409,8 +409,7 @@ impl DeviceBench<'_> {
             let running = self.spent.running;
             let timing = self.timed(name, config, give_up)?;
             let took = (self.spent.running - running).max(f64::MIN_POSITIVE);
-            let waited =
-                self.pool.queued().zip(self.queued).map_or(0.0, |(after, before)| after.saturating_sub(before).as_secs_f64() / took);
+            let waited = self.queued.map_or(0.0, |queued| queued.as_secs_f64() / took);
             if waited <= DISTURBED {
                 return Ok(timing);
             }
@@ -430,8 +429,23 @@ impl DeviceBench<'_> {
         PhaseTimes::without(&mut self.spent.loading, began, self.device.compile_wait().saturating_sub(waited));
         let pointers: Vec<*mut u8> = operands.iter().map(|n| self.operands.address(*n)).collect();
         // A device with processors of its own needs no workers, and this thread may run on any free core.
-        let (mut samples, _held) = (Vec::new(), self.device.is_host().then(|| self.pool.hold()));
-        self.queued = self.pool.queued();
+        let _held = self.device.is_host().then(|| self.pool.hold());
+        let before = self.pool.queued();
+        let timing = self.samples(name, &*executable, (&operands, &rooms), &pointers, give_up);
+        self.queued = self.pool.queued().zip(before).map(|(after, before)| after.saturating_sub(before));
+        timing
+    }
+
+    /// Times runs of a kernel until they suffice or the race is lost.
+    fn samples(
+        &mut self,
+        name: &str,
+        executable: &dyn Executable,
+        (operands, rooms): (&[usize], &[ScratchBuffer]),
+        pointers: &[*mut u8],
+        give_up: Duration,
+    ) -> Result<Timing, Fault> {
+        let mut samples = Vec::new();
         // The first run warms caches and pages, so it is a sample only if it is long. Two runs beyond the limit in a row, or one long
         // run, end the race.
         let limit = give_up.as_secs_f64() * 1e3;
@@ -448,7 +462,7 @@ impl DeviceBench<'_> {
         let relayout = self.relayouted(name).is_some();
         loop {
             let parts: Vec<(&DeviceMemory, usize)> =
-                operands.iter().zip(&rooms).filter_map(|(n, room)| Some((self.operands.memory(*n)?, room.bytes))).collect();
+                operands.iter().zip(rooms).filter_map(|(n, room)| Some((self.operands.memory(*n)?, room.bytes))).collect();
             let emptied = (self.cache == Cache::Cold || relayout) && self.device.flush(&parts).map_err(fault)?;
             if self.cache == Cache::Cold && !emptied {
                 return Err(Fault::Device("its caches cannot be emptied, so nothing is timed cold there; leave out --cold".into()));
@@ -458,7 +472,7 @@ impl DeviceBench<'_> {
             let mut completion = Completion::Done;
             let mut once = || {
                 // SAFETY: one piece of memory for each argument, as large as its container in its layout.
-                completion = unsafe { executable.run(&pointers, &context) }?;
+                completion = unsafe { executable.run(pointers, &context) }?;
                 Ok(())
             };
             let ms = match &recorded {
@@ -481,7 +495,7 @@ impl DeviceBench<'_> {
             }
             if first.is_none() && !emptied {
                 let began = Instant::now();
-                recorded = self.recorded(&*executable, &pointers, self.device.repeats(again)).map_err(fault)?;
+                recorded = self.recorded(executable, pointers, self.device.repeats(again)).map_err(fault)?;
                 PhaseTimes::since(&mut self.spent.recording, began);
                 if let Some((recorded, _)) = &recorded {
                     let mut warm = 0.0;
