@@ -1,6 +1,7 @@
 //! What a recipe declares, once its sections have been read: names, sizes, constants and tensors, and what is asked of the whole.
 
 use super::names::nearest;
+use super::phrase::Phrase;
 use super::problem::{Place, Problem};
 use super::yaml::Name;
 use indexmap::IndexMap;
@@ -45,7 +46,7 @@ pub struct Header {
     /// Inputs and parameters, then what the steps read so far have assigned.
     pub tensors: IndexMap<String, Tensor>,
     pub outputs: Option<Vec<Name>>,
-    pub steps: Vec<Name>,
+    pub steps: Vec<Phrase>,
     pub upstream: Vec<Name>,
     pub loss: Option<Name>,
 }

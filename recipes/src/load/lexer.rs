@@ -4,7 +4,7 @@ use super::problem::{Place, Problem};
 use sdfg::syntax::{self, Cursor, Dialect, LexErrorKind, Placed, Position, Token};
 
 /// A recipe's text has the comments and quotes of YAML, and steps have none of their own.
-const DIALECT: Dialect = Dialect {
+pub(super) const DIALECT: Dialect = Dialect {
     signs: &["<=", ">=", "==", "!=", "<", ">", "=", "+", "-", "*", "/", "(", ")", "[", "]", ",", ":"],
     comments: false,
     quotes: false,
@@ -34,7 +34,7 @@ pub fn words(text: &str, places: &[Place], start: Place) -> Result<Cursor, (Plac
     }
     match tokens.get(LIMIT) {
         Some(Placed { token, position }) if *token != Token::End => {
-            let place = Place { line: position.line, column: position.column };
+            let place = Place::at(position.line, position.column);
             Err((place, Problem::TooMany { what: "words in this step".into(), count: LIMIT + 1, limit: LIMIT }))
         }
         _ => Ok(Cursor::new(tokens)),

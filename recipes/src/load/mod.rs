@@ -3,6 +3,8 @@
 //! The result is forward only: one state, `forward`, of operations. Every error is reported, each with its place.
 
 mod applied;
+mod blocks;
+mod canonical;
 mod context;
 mod header;
 mod lexer;
@@ -14,6 +16,7 @@ mod number;
 mod operators;
 mod parser;
 mod pattern;
+mod phrase;
 mod problem;
 mod resolve;
 mod sections;
@@ -25,6 +28,7 @@ mod subscript;
 mod value;
 mod yaml;
 
+pub use blocks::BLOCK_KEYS;
 pub use problem::{Hint, Problem, RecipeError, RecipeErrors};
 pub use sections::{KEYS, TENSOR_KEYS, TRAIN_KEYS};
 
@@ -165,12 +169,16 @@ pub fn load_str(file: &str, text: &str, overrides: impl Into<Overrides>) -> Resu
             return Err(problems.into_errors(text));
         }
     };
+    let (root, unused) = blocks::expand(root, &source, &mut problems);
+    if !problems.is_empty() {
+        return Err(problems.into_errors(text));
+    }
     let mut header = Header::read(&root, &source, overrides, &mut problems);
     // Indices cannot be judged without dims.
     if header.dims.is_empty() && !problems.is_empty() {
         return Err(problems.into_errors(text));
     }
-    let mut steps = Steps::read(&mut header, &source, &mut problems);
+    let mut steps = Steps::read(&mut header, &mut problems);
     storage::settle(&mut header, &mut steps.containers, &mut steps.operations);
     masks::settle(&header, &mut steps.operations);
     let outputs = outputs(&header, &steps, &mut problems);
@@ -178,7 +186,12 @@ pub fn load_str(file: &str, text: &str, overrides: impl Into<Overrides>) -> Resu
     if !problems.is_empty() {
         return Err(problems.into_errors(text));
     }
-    let unread = unread(&header, &steps, &problems);
+    let mut unread = unread(&header, &steps, &problems);
+    unread.extend(unused.into_iter().map(|block| RecipeError {
+        origin: problems.origin(block.place),
+        within: None,
+        problem: Problem::BlockNeverUsed { name: block.text },
+    }));
     let program = build(&header, steps, &outputs, &mut problems);
     if problems.is_empty() { Ok(Recipe { program, train, text: text.to_string(), unread }) } else { Err(problems.into_errors(text)) }
 }
@@ -187,6 +200,7 @@ fn unread(header: &Header, steps: &Steps, problems: &Problems) -> Vec<RecipeErro
     let unread = header.tensors.iter().filter(|(name, tensor)| tensor.role != Role::Transient && !steps.read.contains(*name));
     let told = |(name, tensor): (&String, &header::Tensor)| RecipeError {
         origin: problems.origin(tensor.place),
+        within: None,
         problem: Problem::NeverRead { name: name.clone() },
     };
     unread.map(told).collect()
@@ -260,7 +274,7 @@ fn build(header: &Header, steps: Steps, outputs: &[String], problems: &mut Probl
 /// No tensor, no iteration space and not all tensors together may overflow what counts them.
 fn fit(program: &Sdfg, operations: &[sdfg::Operation], problems: &mut Problems) {
     let limit = sizes::LIMIT as u64;
-    let place = |origin: &Option<sdfg::Origin>| origin.as_ref().map_or(Place::START, |o| Place { line: o.line, column: o.column });
+    let place = |origin: &Option<sdfg::Origin>| origin.as_ref().map_or(Place::START, |o| Place::at(o.line, o.column));
     let mut total = 0u64;
     for container in program.containers.values() {
         let elements = program.elements(&container.name).ok().filter(|n| *n <= limit);

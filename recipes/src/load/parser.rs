@@ -121,7 +121,7 @@ fn show(token: &Token) -> String {
 /// Where the next word is; after the last one, where that is.
 fn place(cursor: &Cursor) -> Place {
     let Position { line, column, .. } = if *cursor.peek() == Token::End { cursor.last_position() } else { cursor.position() };
-    Place { line, column }
+    Place::at(line, column)
 }
 
 fn error<T>(cursor: &Cursor, wanted: &str) -> Parsed<T> {

@@ -25,9 +25,11 @@ impl RecipeErrors {
 
 /// One problem and its place.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{origin}: {problem}")]
+#[error("{origin}: {}{problem}", within.as_ref().map_or_else(String::new, |instance| format!("in {instance}: ")))]
 pub struct RecipeError {
     pub origin: Origin,
+    /// The instance of a block that it is found in, where its place is in a block: several instances share the lines of one block.
+    pub within: Option<String>,
     pub problem: Problem,
 }
 
@@ -127,6 +129,20 @@ pub enum Problem {
     #[error("the range of `{tensor}` is {range} under these sizes, and no value of {dtype} lies in it")]
     EmptyRange { tensor: String, range: String, dtype: Dtype },
 
+    // Blocks.
+    #[error("the block `{name}` has the name of an operator; give it another one")]
+    BlockIsOperator { name: String },
+    #[error("unknown name `{name}` in the block `{block}`{hint}")]
+    UnknownInBlock { name: String, block: String, hint: Hint },
+    #[error("the blocks {0} use each other, so none of them ends; a block may use others that do not use it")]
+    BlockCycle(String),
+    #[error("`{block}` needs {what}, as in `… = {block}({usage})`")]
+    BlockNeeds { block: String, what: String, usage: String },
+    #[error("{0}")]
+    BlockUse(String),
+    #[error("the block `{name}` is used by no step; remove it if that is not meant")]
+    BlockNeverUsed { name: String },
+
     // Steps.
     #[error("{0}")]
     Syntax(String),
@@ -213,6 +229,10 @@ pub struct Problems {
     file: String,
     found: Vec<RecipeError>,
     failures: usize,
+    /// What messages call the instances of blocks; the place of a problem has the number of one, from 1.
+    instances: Vec<String>,
+    /// The instance whose step is read.
+    current: u32,
 }
 
 /// More errors than a person reads at once.
@@ -220,17 +240,33 @@ const LIMIT: usize = 100;
 
 impl Problems {
     pub fn new(file: &str) -> Self {
-        Problems { file: file.to_string(), found: Vec::new(), failures: 0 }
+        Problems { file: file.to_string(), found: Vec::new(), failures: 0, instances: Vec::new(), current: 0 }
     }
 
+    /// Adds a problem. What is wrong in one line of a block is reported for the first of its instances alone.
     pub fn add(&mut self, place: Place, problem: Problem) {
         self.failures += 1;
         if self.found.len() < LIMIT {
-            let error = RecipeError { origin: self.origin(place), problem };
-            if !self.found.contains(&error) {
+            let number = if place.within > 0 { place.within } else { self.current };
+            let within = (number as usize).checked_sub(1).and_then(|at| self.instances.get(at)).cloned();
+            let error = RecipeError { origin: self.origin(place), within, problem };
+            let kind = std::mem::discriminant(&error.problem);
+            let same = |e: &RecipeError| e.origin == error.origin && e.within.is_some() && std::mem::discriminant(&e.problem) == kind;
+            if !(self.found.contains(&error) || error.within.is_some() && self.found.iter().any(same)) {
                 self.found.push(error);
             }
         }
+    }
+
+    /// Numbers an instance of a block, which messages call `name`.
+    pub fn instance(&mut self, name: String) -> u32 {
+        self.instances.push(name);
+        self.instances.len() as u32
+    }
+
+    /// Says in which instance of a block the step stands whose problems come next; 0 for none.
+    pub fn enter(&mut self, instance: u32) {
+        self.current = instance;
     }
 
     pub fn is_empty(&self) -> bool {
@@ -263,8 +299,14 @@ impl Problems {
 pub struct Place {
     pub line: u32,
     pub column: u32,
+    /// The number of the instance of a block that this is a place of; 0 outside of all, and within a step, which knows its own.
+    pub within: u32,
 }
 
 impl Place {
-    pub const START: Place = Place { line: 1, column: 1 };
+    pub const START: Place = Place::at(1, 1);
+
+    pub const fn at(line: u32, column: u32) -> Place {
+        Place { line, column, within: 0 }
+    }
 }

@@ -3,6 +3,7 @@
 use super::context::Context;
 use super::header::{Constant, Header, Tensor};
 use super::names::{nearest, titled, usable};
+use super::phrase::Phrase;
 use super::problem::{Place, Problem, Problems};
 use super::resolve::{Absence, Resolver};
 use super::source::Source;
@@ -11,7 +12,8 @@ use super::{Overrides, lexer, number, parser, sizes, value};
 use indexmap::IndexMap;
 use sdfg::{Bindings, Bounds, Dtype, Role, Scalar};
 
-pub const KEYS: [&str; 11] = ["model", "about", "dims", "dtype", "tf32", "constants", "inputs", "parameters", "outputs", "steps", "train"];
+pub const KEYS: [&str; 12] =
+    ["model", "about", "dims", "dtype", "tf32", "constants", "inputs", "parameters", "blocks", "outputs", "steps", "train"];
 pub const TENSOR_KEYS: [&str; 4] = ["dims", "dtype", "grad", "range"];
 pub const TRAIN_KEYS: [&str; 2] = ["upstream", "loss"];
 
@@ -94,7 +96,7 @@ impl Header {
             header.outputs = words(node, "`outputs`", problems);
         }
         if let Some(node) = find("steps") {
-            header.read_steps(node, problems);
+            header.read_steps(node, source, problems);
         }
         if let Some(node) = find("train") {
             header.read_train(node, problems);
@@ -130,7 +132,8 @@ impl Header {
 
     /// The value of a constant that is written as an expression of numbers, sizes, and constants above it.
     fn constant(&self, name: &str, place: Place, text: &str, source: &Source, problems: &mut Problems) -> Option<Scalar> {
-        let places = source.places(place, text);
+        // In an instance of a block the text is no longer that of the file.
+        let places = if place.within > 0 { vec![place; text.chars().count()] } else { source.places(place, text) };
         let parsed = lexer::words(text, &places, place).and_then(parser::expression);
         let parsed = parsed.map_err(|(place, problem)| problems.add(place, problem)).ok()?;
         match (Resolver { header: self, problems, absent: &|_| Absence::Unknown }).value(&parsed, &[])? {
@@ -260,7 +263,7 @@ impl Header {
         axes
     }
 
-    fn read_steps(&mut self, node: &Node, problems: &mut Problems) {
+    fn read_steps(&mut self, node: &Node, source: &Source, problems: &mut Problems) {
         let Value::List(items) = &node.value else {
             return wrong(problems, node.place, "`steps`", "a list of steps, each `- name[index, …] = expression`");
         };
@@ -270,7 +273,11 @@ impl Header {
         if items.len() > STEPS {
             return problems.add(node.place, Problem::TooMany { what: "steps".into(), count: items.len(), limit: STEPS });
         }
-        self.steps = items.iter().filter_map(|item| text(item, "a step", problems)).collect();
+        let step = |item: &Node| match &item.value {
+            Value::Phrase(phrase) => Some(phrase.clone()),
+            _ => text(item, "a step", problems).map(|name| Phrase::written(name.place, &name.text, source)),
+        };
+        self.steps = items.iter().filter_map(step).collect();
     }
 
     fn read_train(&mut self, node: &Node, problems: &mut Problems) {

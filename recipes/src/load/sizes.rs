@@ -3,6 +3,7 @@
 //! The size of the dim `j` is the symbol `J`, because inside a map `j` itself means the index. A dim defined by others
 //! (`k: j`, `u: 4*i`) has their sizes in its own, so that equal sizes are equal expressions.
 
+use super::canonical::canonical;
 use super::names::{nearest, usable};
 use super::number;
 use super::problem::{Place, Problem, Problems};
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 /// No size, and no number of elements or bytes, may exceed this.
 pub const LIMIT: i64 = 1 << 62;
 
-/// What a definition may cost when it is written out in size symbols.
+/// Numbers, names and signs that a definition may have, and what it may cost to write it out in size symbols.
 const WORDS: usize = 200;
 
 /// Dim → symbolic size, and size symbol → value.
@@ -33,7 +34,7 @@ pub fn read(
                 bound.insert(&name.text, (node.place, *value));
             }
             // The length bounds the depth of the expression.
-            Value::Text(text) if text.len() > WORDS => {
+            Value::Text(text) if written(text) > WORDS => {
                 problems.add(node.place, too_long(&name.text));
                 bound.insert(&name.text, (node.place, 1));
             }
@@ -143,7 +144,7 @@ fn define(derived: &IndexMap<&str, (Place, Expr)>, dims: &mut IndexMap<String, E
             let with: BTreeMap<String, Expr> =
                 expr.symbols().into_iter().filter_map(|s| Some((s.clone(), dims.get(&s)?.clone()))).collect();
             let cost: usize = words(expr).saturating_mul(with.values().map(words).max().unwrap_or(1));
-            let checked = if cost > WORDS { Err(too_long(name)) } else { positive(name, expr.substitute(&with), sizes) };
+            let checked = if cost > WORDS { Err(too_long(name)) } else { positive(name, canonical(&expr.substitute(&with)), sizes) };
             // After an error a size goes on standing for itself, so that its uses are not reported too.
             let size = checked.unwrap_or_else(|problem| {
                 problems.add(place, problem);
@@ -173,6 +174,18 @@ fn too_long(dim: &str) -> Problem {
     Problem::NoSize { dim: dim.into(), why: "its definition is too long; give it a number".into() }
 }
 
+/// Numbers, names and signs of a text, blanks among them: names of blocks' instances may be long.
+fn written(text: &str) -> usize {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let begins = text.chars().scan(false, |inside, c| {
+        let before = std::mem::replace(inside, is_word(c));
+        Some(!(before && is_word(c)))
+    });
+    begins.filter(|begins| *begins).count()
+}
+
+/// Numbers, symbols and operations of an expression.
 fn words(expr: &Expr) -> usize {
-    expr.to_string().len()
+    let text = expr.to_string();
+    written(&text)
 }

@@ -8,7 +8,7 @@ const SHIELD: char = '\u{a0}';
 /// A recipe's text, ready for YAML.
 ///
 /// YAML reads `softmax(x, over: k)` in an unquoted step as a mapping, because of the colon and the blank. Inside the
-/// `steps` section that blank becomes a no-break space, which leaves every column where it was.
+/// `steps` section, and the `steps` of a block, that blank becomes a no-break space, which leaves every column where it was.
 pub struct Source {
     pub text: String,
     lines: Vec<Vec<char>>,
@@ -17,13 +17,25 @@ pub struct Source {
 impl Source {
     pub fn new(text: &str) -> Self {
         let mut shielded = String::with_capacity(text.len());
-        let mut inside = false;
+        // How far the key `steps` is indented whose steps these lines are, and whether the section is that of blocks.
+        let mut inside: Option<usize> = None;
+        let mut in_blocks = false;
         for line in text.split_inclusive('\n') {
-            let begins = line.chars().next().unwrap_or('\n');
-            if !matches!(begins, ' ' | '\t' | '\r' | '\n' | '-' | '#') {
-                inside = line.starts_with("steps:");
-                shielded.push_str(line);
-            } else if inside {
+            let content = line.trim_start_matches([' ', '\t']);
+            let indent = line.len() - content.len();
+            let begins = content.chars().next().unwrap_or('\n');
+            let ends = |steps: &usize| indent < *steps || indent == *steps && begins != '-';
+            if !matches!(begins, '\r' | '\n' | '#') {
+                if indent == 0 && begins != '-' {
+                    in_blocks = line.starts_with("blocks:");
+                }
+                inside = inside.filter(|steps| !ends(steps));
+            }
+            let is_key = inside.is_none() && content.starts_with("steps:") && (indent == 0 || in_blocks);
+            if is_key {
+                inside = Some(indent);
+            }
+            if inside.is_some() && !is_key {
                 shield(line, &mut shielded);
             } else {
                 shielded.push_str(line);
@@ -44,7 +56,7 @@ impl Source {
             if !c.is_whitespace() {
                 (line, column) = self.find(c, line, column).unwrap_or((line, column));
             }
-            places.push(Place { line: line as u32 + 1, column: column as u32 + 1 });
+            places.push(Place::at(line as u32 + 1, column as u32 + 1));
             if !c.is_whitespace() || self.lines.get(line).is_some_and(|l| l.get(column).is_some_and(|s| s.is_whitespace())) {
                 column += 1;
             }
@@ -100,9 +112,16 @@ mod tests {
     }
 
     #[test]
+    fn steps_of_blocks_are_shielded_up_to_the_next_key() {
+        let text = "blocks:\n  a:\n    inputs: {x: [n]}\n    steps:\n    - y = max(x, over: n)\n    outputs: [y]\nsteps:\n- z = a(x)\n";
+        let source = Source::new(text);
+        assert_eq!(source.text, text.replace("over: n", "over:\u{a0}n"));
+    }
+
+    #[test]
     fn quoted_characters_are_found_in_place() {
         let source = Source::new("steps:\n  - \"a = b\"\n");
-        let places = source.places(Place { line: 2, column: 5 }, "a = b");
+        let places = source.places(Place::at(2, 5), "a = b");
         assert_eq!(places.iter().map(|p| p.column).collect::<Vec<_>>(), [6, 7, 8, 9, 10]);
     }
 }

@@ -8,7 +8,6 @@ use super::names::usable;
 use super::parser::{self, Ast, Node, Step};
 use super::problem::{Place, Problem, Problems};
 use super::resolve::{Absence, Resolver};
-use super::source::Source;
 use super::subscript::{self, Brackets};
 use super::value::Value;
 use super::yaml::Name;
@@ -51,20 +50,20 @@ impl Assigned {
 
 impl Steps {
     /// Adds the results to the tensors of `header`.
-    pub fn read(header: &mut Header, source: &Source, problems: &mut Problems) -> Steps {
+    pub fn read(header: &mut Header, problems: &mut Problems) -> Steps {
         let mut steps = Vec::new();
         let mut assignments: IndexMap<String, Assignment> = IndexMap::new();
         let mut broken: IndexSet<String> = IndexSet::new();
         for text in &header.steps {
-            let places = source.places(text.place, &text.text);
-            let start = places.first().copied().unwrap_or(text.place);
-            let parsed = lexer::words(&text.text, &places, start).and_then(parser::step).and_then(Assigned::of);
+            problems.enter(text.place.within);
+            let start = text.places.first().copied().unwrap_or(text.place);
+            let parsed = lexer::words(&text.text, &text.places, start).and_then(parser::step).and_then(Assigned::of);
             match parsed {
                 Ok(step) => {
                     let mut needs = IndexSet::new();
                     names(&step.value, &mut needs);
                     assignments.entry(step.name.text.clone()).or_insert(Assignment { line: step.name.place.line, needs });
-                    steps.push(step);
+                    steps.push((text.place.within, step));
                 }
                 Err((place, problem)) => {
                     problems.add(place, problem);
@@ -73,7 +72,8 @@ impl Steps {
             }
         }
         let mut found = Steps::default();
-        for step in &steps {
+        for (within, step) in &steps {
+            problems.enter(*within);
             let absent = |name: &str| match assignments.get(name) {
                 Some(_) if reaches(&assignments, name, &step.name.text) => {
                     Absence::Because(Problem::Cycle(cycle(&assignments, name, &step.name.text)))
@@ -84,6 +84,7 @@ impl Steps {
             };
             found.add(step, header, &absent, problems);
         }
+        problems.enter(0);
         found
     }
 

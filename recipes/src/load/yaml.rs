@@ -1,5 +1,6 @@
 //! YAML as a tree in which every node knows its place.
 
+use super::phrase::Phrase;
 use super::problem::{Place, Problem};
 use super::source::Source;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -25,6 +26,8 @@ pub enum Value {
     /// A number that is no integer of 64 bits, with what stands in the file.
     Float(f64, String),
     Text(String),
+    /// A step that was written out of a block, or that stands beside one that was.
+    Phrase(Phrase),
     List(Vec<Node>),
     Map(Vec<(Name, Node)>),
 }
@@ -82,7 +85,7 @@ fn problem(error: &Error) -> Problem {
 
 fn place(location: Location) -> Place {
     let number = |n: u64| u32::try_from(n).unwrap_or(u32::MAX).max(1);
-    Place { line: number(location.line()), column: number(location.column()) }
+    Place::at(number(location.line()), number(location.column()))
 }
 
 fn node(spanned: Spanned<Value>) -> Node {
@@ -99,7 +102,7 @@ fn as_written(tree: &mut Node, source: &Source) {
         }
         Value::List(items) => items.iter_mut().for_each(|item| as_written(item, source)),
         Value::Map(entries) => entries.iter_mut().for_each(|(_, value)| as_written(value, source)),
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Text(_) => {}
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Text(_) | Value::Phrase(_) => {}
     }
 }
 

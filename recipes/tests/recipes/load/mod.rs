@@ -1,5 +1,6 @@
 //! Recipes as programs: the operations of steps, the shipped recipes, and refused recipes.
 
+mod blocks;
 mod errors;
 mod listing;
 mod long;
