@@ -13,6 +13,7 @@
 //!
 //! This crate does no I/O and knows no device and no clock.
 
+pub mod affine;
 mod assemble;
 pub mod bounds;
 pub mod config;

@@ -4,7 +4,7 @@
 
 use super::header::Header;
 use super::value::Value;
-use sdfg::Op;
+use sdfg::{Expr, Fill, Op};
 
 /// One application of an operator.
 #[derive(Clone, Debug)]
@@ -54,11 +54,49 @@ pub struct Form {
     pub lower: fn(&mut dyn Lower, &Applied, Target) -> Reading,
 }
 
-/// A container under indices.
+/// A container under subscripts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     pub data: String,
+    /// The indices that it depends on, each once; without a window they are the subscripts.
     pub indices: Vec<String>,
+    pub window: Option<Window>,
+}
+
+/// Subscripts that are not plain indices, or may lie outside.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Window {
+    pub subscripts: Vec<Expr>,
+    /// The value of what lies outside of the container.
+    pub fill: Option<Fill>,
+}
+
+impl Reading {
+    /// A container whose dims are subscripted by indices.
+    pub fn plain(data: impl Into<String>, indices: Vec<String>) -> Reading {
+        Reading { data: data.into(), indices, window: None }
+    }
+
+    /// A container under subscripts that read the given indices.
+    pub fn windowed(data: &str, subscripts: Vec<Expr>, fill: Option<Fill>, is_index: &dyn Fn(&str) -> bool) -> Reading {
+        let mut indices: Vec<String> = Vec::new();
+        for name in subscripts.iter().flat_map(Expr::symbols).filter(|name| is_index(name)) {
+            if !indices.contains(&name) {
+                indices.push(name);
+            }
+        }
+        let plain = fill.is_none() && subscripts.len() == indices.len() && subscripts.iter().all(|s| s.as_sym().is_some());
+        let window = (!plain).then_some(Window { subscripts, fill });
+        Reading { data: data.into(), indices, window }
+    }
+
+    /// One for each dim of the container.
+    pub fn subscripts(&self) -> Vec<Expr> {
+        match &self.window {
+            Some(window) => window.subscripts.clone(),
+            None => self.indices.iter().map(Expr::sym).collect(),
+        }
+    }
 }
 
 /// Where a value goes.
@@ -74,7 +112,7 @@ pub enum Target {
 pub trait Lower {
     fn header(&self) -> &Header;
 
-    /// Makes a value a container.
+    /// Makes a value a container, subscripted by plain indices.
     fn stored(&mut self, value: &Value) -> Reading;
 
     /// Declares what an operation writes: `what` names a transient.

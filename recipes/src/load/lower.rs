@@ -9,7 +9,7 @@ use super::header::Header;
 use super::pattern::{Pattern, pattern};
 use super::value::{Factor, Value, scalar_indices, times};
 use indexmap::IndexMap;
-use sdfg::{Combine, Container, Direction, Dtype, Expr, Op, Operand, Operation, Origin, Role, Scalar};
+use sdfg::{Combine, Container, Direction, Dtype, Op, Operand, Operation, Origin, Role, Scalar};
 use std::collections::BTreeMap;
 
 pub struct Lowering<'a> {
@@ -73,22 +73,22 @@ impl<'a> Lowering<'a> {
             Target::Transient => (self.fresh(what), self.ordered(indices)),
         };
         self.container(&data, &indices);
-        Reading { data, indices }
+        Reading::plain(data, indices)
     }
 
     fn operation(&mut self, op: Op, inputs: Vec<(String, Reading)>, outputs: Vec<(&str, &Reading)>) {
         let operand = |connector: &str, reading: &Reading| Operand {
             connector: connector.into(),
             data: reading.data.clone(),
-            subscripts: reading.indices.iter().map(Expr::sym).collect(),
-            fill: None,
+            subscripts: reading.subscripts(),
+            fill: reading.window.as_ref().and_then(|window| window.fill),
         };
         let outputs: Vec<Operand> = outputs.into_iter().map(|(connector, reading)| operand(connector, reading)).collect();
         let inputs: Vec<Operand> = inputs.iter().map(|(connector, reading)| operand(connector, reading)).collect();
         let mut indices: IndexMap<String, String> = IndexMap::new();
         for subscript in outputs.iter().chain(&inputs).flat_map(|o| &o.subscripts) {
-            if let Some(index) = subscript.as_sym() {
-                indices.insert(index.to_string(), index.to_string());
+            for index in subscript.symbols().into_iter().filter(|name| self.header.is_index(name)) {
+                indices.insert(index.clone(), index);
             }
         }
         if let Op::Reduce { code, .. } = &op {
@@ -105,8 +105,8 @@ impl<'a> Lowering<'a> {
         if target == Target::Result {
             return self.compute(value, target);
         }
-        if let Value::Access { data, indices } = value {
-            return Reading { data: data.clone(), indices: indices.clone() };
+        if let Value::Access(reading) = value {
+            return reading.clone();
         }
         if let Some((_, reading)) = self.computed.iter().find(|(known, _)| known == value) {
             return reading.clone();
@@ -229,7 +229,7 @@ impl<'a> Lowering<'a> {
             }
             Value::Select(c, a, b) => Scalar::select(self.gather(c, inputs), self.gather(a, inputs), self.gather(b, inputs)),
             // Code that repeats its operand repeats a name, not an expression.
-            Value::Named { code, of, .. } if matches!(**of, Value::Access { .. }) => {
+            Value::Named { code, of, .. } if matches!(**of, Value::Access(_)) => {
                 let of = self.gather(of, inputs);
                 code.inline("x", &of)
             }
@@ -285,7 +285,9 @@ impl<'a> Lowering<'a> {
             let needed = self.indices(&factor.value);
             let own = |group: &Vec<Factor>| group.first().map_or_else(Vec::new, |factor| self.indices(&factor.value));
             let holders = tensors.iter().map(own).enumerate().filter(|(_, own)| needed.iter().all(|index| own.contains(index)));
-            let at = holders.min_by_key(|(_, own)| own.len()).map_or(0, |(at, _)| at);
+            // A window that is multiplied would have to be written out.
+            let windowed = |at: usize| tensors.get(at).and_then(|group| group.first()).is_some_and(|factor| is_window(&factor.value));
+            let at = holders.min_by_key(|(at, own)| (windowed(*at), own.len())).map_or(0, |(at, _)| at);
             if let Some(group) = tensors.get_mut(at) {
                 group.push(factor.clone());
             }
@@ -356,7 +358,16 @@ impl Lower for Lowering<'_> {
     }
 
     fn stored(&mut self, value: &Value) -> Reading {
-        self.store(value, Target::Transient)
+        let reading = self.store(value, Target::Transient);
+        if reading.window.is_none() {
+            return reading;
+        }
+        if let Some((_, known)) = self.computed.iter().find(|(known, _)| known == value) {
+            return known.clone();
+        }
+        let made = self.point_by_point(value, Target::Transient);
+        self.computed.push((value.clone(), made.clone()));
+        made
     }
 
     fn output(&mut self, target: Target, what: &str, indices: Vec<String>) -> Reading {
@@ -378,6 +389,10 @@ impl Lower for Lowering<'_> {
             n => format!("{}.dropout{n}", self.step),
         }
     }
+}
+
+fn is_window(value: &Value) -> bool {
+    matches!(value, Value::Access(reading) if reading.window.is_some())
 }
 
 /// The containers that scalar code reads, each once.

@@ -4,7 +4,7 @@
 //! step       = name [ '[' subscripts ']' ] '=' expression
 //! subscripts = { ( expression | [ expression ] ':' [ expression ] ) ',' }
 //! expression = operands with operators between them, as in `sdfg::syntax::SCALAR`; comparisons do not chain
-//! operand    = '-' operand | number | '(' expression ')' | name [ '[' subscripts ']' | '(' arguments ')' ]
+//! operand    = '-' operand | number | '(' expression ')' | name [ '[' subscripts [ 'else' expression ] ']' | '(' arguments ')' ]
 //! argument   = [ name ':' ] ( expression | '[' subscripts ']' )
 //! ```
 //!
@@ -35,8 +35,8 @@ pub enum Ast {
     Number(f64),
     /// A tensor, constant or index, without brackets.
     Word(String),
-    /// A tensor and its subscripts.
-    Access(String, Vec<Node>),
+    /// A tensor, its subscripts, and the value of what lies outside it.
+    Access(String, Vec<Node>, Option<Box<Node>>),
     Call(String, Vec<Argument>),
     Negative(Box<Node>),
     Binary(Binary, Box<Node>, Box<Node>),
@@ -59,7 +59,8 @@ impl Node {
             Ast::Number(_) | Ast::Word(_) => vec![],
             Ast::Negative(of) => vec![of],
             Ast::Binary(_, a, b) => vec![a, b],
-            Ast::Access(_, parts) | Ast::List(parts) => parts.iter().collect(),
+            Ast::Access(_, subscripts, fill) => subscripts.iter().chain(fill.as_deref()).collect(),
+            Ast::List(parts) => parts.iter().collect(),
             Ast::Call(_, arguments) => arguments.iter().map(|argument| &argument.value).collect(),
             Ast::Slice(from, to) => from.iter().chain(to).map(|bound| &**bound).collect(),
         }
@@ -84,7 +85,7 @@ const EXPRESSION: Grammar<Node, Binary, Fault> = Grammar {
 pub fn step(mut words: Cursor) -> Parsed<Step> {
     let cursor = &mut words;
     let name = name(cursor, "a step begins with the name of its result")?;
-    let subscripts = if cursor.eat("[") { subscripts(cursor)? } else { Vec::new() };
+    let subscripts = if cursor.eat("[") { subscripts(cursor, closed)?.0 } else { Vec::new() };
     expect(cursor, "=", "a step reads `name[index, …] = expression`")?;
     let value = last(cursor, "step")?;
     Ok(Step { name, subscripts, value })
@@ -159,19 +160,36 @@ fn deeper<T>(cursor: &mut Cursor, read: impl FnOnce(&mut Cursor) -> Parsed<T>) -
     cursor.deeper(1, too_deep, read)
 }
 
-/// Subscripts up to `]`, of which the opening bracket has been read.
-fn subscripts(cursor: &mut Cursor) -> Parsed<Vec<Node>> {
+/// Subscripts up to `]`, of which the opening bracket has been read. `end` reads what may stand between the last one and `]`.
+fn subscripts<T>(cursor: &mut Cursor, end: fn(&mut Cursor) -> Parsed<Option<T>>) -> Parsed<(Vec<Node>, Option<T>)> {
     let mut subscripts = Vec::new();
     if cursor.eat("]") {
-        return Ok(subscripts);
+        return Ok((subscripts, None));
     }
     loop {
         subscripts.push(deeper(cursor, subscript)?);
+        let after = end(cursor)?;
         if cursor.eat("]") {
-            return Ok(subscripts);
+            return Ok((subscripts, after));
+        }
+        if after.is_some() {
+            expect(cursor, "]", "nothing follows the value of what lies outside")?;
         }
         expect(cursor, ",", "between indices, or `]` after the last one")?;
     }
+}
+
+/// Nothing stands between the last subscript and `]`.
+fn closed(_: &mut Cursor) -> Parsed<Option<Box<Node>>> {
+    Ok(None)
+}
+
+/// `else`, and the value of what lies outside the tensor.
+fn outside(cursor: &mut Cursor) -> Parsed<Option<Box<Node>>> {
+    if !cursor.eat_word("else") {
+        return Ok(None);
+    }
+    deeper(cursor, |cursor| EXPRESSION.read(cursor)).map(|value| Some(Box::new(value)))
 }
 
 fn subscript(cursor: &mut Cursor) -> Parsed<Node> {
@@ -181,7 +199,7 @@ fn subscript(cursor: &mut Cursor) -> Parsed<Node> {
         Some(whole) if !cursor.sees(":") => Ok(whole),
         from => {
             cursor.advance();
-            let open = cursor.sees(",") || cursor.sees("]");
+            let open = cursor.sees(",") || cursor.sees("]") || cursor.sees_word("else");
             let to = if open { None } else { Some(EXPRESSION.read(cursor)?) };
             Ok(Node { place, ast: Ast::Slice(from.map(Box::new), to.map(Box::new)) })
         }
@@ -209,7 +227,8 @@ fn operand(cursor: &mut Cursor) -> Parsed<Node> {
         Token::Name { text, .. } => {
             cursor.advance();
             if cursor.eat("[") {
-                Ast::Access(text, subscripts(cursor)?)
+                let (subscripts, fill) = subscripts(cursor, outside)?;
+                Ast::Access(text, subscripts, fill)
             } else if cursor.eat("(") {
                 Ast::Call(text, deeper(cursor, arguments)?)
             } else {
@@ -236,7 +255,8 @@ fn arguments(cursor: &mut Cursor) -> Parsed<Vec<Argument>> {
             _ => None,
         };
         let place = place(cursor);
-        let value = if cursor.eat("[") { Node { place, ast: Ast::List(subscripts(cursor)?) } } else { EXPRESSION.read(cursor)? };
+        let value =
+            if cursor.eat("[") { Node { place, ast: Ast::List(subscripts(cursor, closed)?.0) } } else { EXPRESSION.read(cursor)? };
         arguments.push(Argument { option, value });
         if cursor.eat(")") {
             return Ok(arguments);
@@ -263,9 +283,13 @@ fn show_node(node: &Node, outer: u8, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     match &node.ast {
         Ast::Number(value) => write!(f, "{value}"),
         Ast::Word(name) => f.write_str(name),
-        Ast::Access(name, subscripts) => {
+        Ast::Access(name, subscripts, fill) => {
             write!(f, "{name}[")?;
             list(subscripts, f)?;
+            if let Some(fill) = fill {
+                f.write_str(" else ")?;
+                show_node(fill, 0, f)?;
+            }
             f.write_str("]")
         }
         Ast::Call(name, arguments) => {

@@ -38,7 +38,7 @@ fn form<'a>(value: &'a Value, is_index: &dyn Fn(&str) -> bool) -> Form<'a> {
             let (left, right) = (form(a, is_index), form(b, is_index));
             let indices = union([&left.indices, &right.indices]);
             let full = |form: &Form| form.indices.len() == indices.len() && form.is_operator;
-            let small = |value: &Value, form: &Form| matches!(value, Value::Access { .. }) && form.indices.len() < indices.len();
+            let small = |value: &Value, form: &Form| matches!(value, Value::Access(_)) && form.indices.len() < indices.len();
             let pattern = if full(&left) && small(b, &right) {
                 Some(Pattern { label: "bias", main: vec![&**a] })
             } else if *op == Binary::Add && full(&right) && small(a, &left) {
@@ -71,7 +71,7 @@ fn form<'a>(value: &'a Value, is_index: &dyn Fn(&str) -> bool) -> Form<'a> {
             let pattern = kept.map(|kept| Pattern { label: "mask", main: vec![kept] });
             Form { is_operator: pattern.is_some(), indices, pattern }
         }
-        Value::Access { .. } | Value::Named { .. } | Value::Reduce { .. } | Value::Applied(_) | Value::Product { .. } => {
+        Value::Access(_) | Value::Named { .. } | Value::Reduce { .. } | Value::Applied(_) | Value::Product { .. } => {
             Form { indices: value.indices(is_index), is_operator: true, pattern: None }
         }
         Value::Scalar(_) | Value::Unary(..) | Value::Binary(..) => {

@@ -161,6 +161,13 @@ pub enum Problem {
          write `{index}: {dim}` in dims if they are always equal"
     )]
     UnequalSizes { tensor: String, axis: usize, dim: String, index: String },
+    #[error("`{subscript}` is no subscript of `{tensor}`: {why}")]
+    Subscript { tensor: String, subscript: String, why: String },
+    #[error(
+        "`{subscript}` reaches from {least} to {most}, but axis {axis} of `{tensor}`, `{dim}`, goes from 0 to {last}; give what lies outside a \
+         value, as in `{tensor}[… else 0]`, or change the sizes"
+    )]
+    Outside { tensor: String, subscript: String, axis: usize, dim: String, least: i64, most: i64, last: i64 },
     #[error("the index `{index}` stands twice in `{tensor}`; use two dims of equal size, such as `k: {index}`")]
     RepeatedIndex { tensor: String, index: String },
     #[error(

@@ -3,6 +3,7 @@
 //! An index that the surroundings do not keep (it is not on the left, and no `over` around it names it) is summed within
 //! the product term that holds all of its occurrences, which must be at least two.
 
+use super::applied::Reading;
 use super::context::Context;
 use super::header::Header;
 use super::names::nearest;
@@ -12,7 +13,7 @@ use super::problem::{Place, Problem, Problems};
 use super::subscript::{self, Brackets};
 use super::value::{Factor, Value, scalar_indices, times};
 use super::yaml::Name;
-use sdfg::{Binary, Expr, Scalar};
+use sdfg::{Binary, Bindings, Expr, Fill, Scalar};
 
 /// Why a tensor is not known where it is read.
 pub enum Absence {
@@ -77,7 +78,7 @@ impl Resolver<'_> {
         let mut sound = !lonely;
         for (factor, below) in written {
             let value = match &factor.ast {
-                Ast::Access(name, subscripts) => self.access(factor.place, name, subscripts),
+                Ast::Access(name, subscripts, fill) => self.access(factor.place, name, subscripts, fill.as_deref()),
                 Ast::Word(name) => self.word(factor.place, name, &kept, lonely),
                 _ => self.value(factor, &kept),
             };
@@ -111,7 +112,7 @@ impl Resolver<'_> {
             return Some(Value::Scalar(value));
         }
         if let Some(tensor) = tensor {
-            return Some(Value::Access { data: name.into(), indices: tensor.dims.clone() });
+            return Some(Value::Access(Reading::plain(name, tensor.dims.clone())));
         }
         if !self.header.is_index(name) {
             self.unknown_tensor(place, name);
@@ -175,16 +176,24 @@ impl Resolver<'_> {
         }
     }
 
-    /// A tensor with indices: rank, sizes, repetition.
-    fn access(&mut self, place: Place, name: &str, subscripts: &[Node]) -> Option<Value> {
-        let dims = subscript::dims(Brackets::Read(name), subscripts);
-        let indices = dims.map_err(|(place, problem)| self.problems.add(place, problem)).ok()?;
-        let indices = indices.as_slice();
+    /// A tensor with subscripts: rank, sizes, repetition.
+    fn access(&mut self, place: Place, name: &str, subscripts: &[Node], fill: Option<&Node>) -> Option<Value> {
         let before = self.problems.failures();
-        self.distinct(name, indices, false);
+        let fill = fill.map(|node| self.fill(node));
+        let plain = subscript::dims(Brackets::Read(name), subscripts).ok();
+        if let (Some(indices), None) = (&plain, fill) {
+            self.distinct(name, indices, false);
+        }
+        let expressions: Vec<_> = subscripts.iter().map(|node| subscript::expression(self.header, name, node)).collect();
+        if plain.is_none() || fill.is_some() {
+            for (place, problem) in expressions.iter().filter_map(|e| e.as_ref().err()) {
+                self.problems.add(*place, problem.clone());
+            }
+        }
         if self.problems.failures() > before {
             return None;
         }
+        let expressions: Vec<Expr> = expressions.into_iter().filter_map(Result::ok).collect();
         let Some(tensor) = self.header.tensors.get(name) else {
             self.unknown_tensor(place, name);
             return None;
@@ -193,26 +202,72 @@ impl Resolver<'_> {
             self.problems.follow();
             return None;
         }
-        if tensor.dims.len() != indices.len() {
+        if tensor.dims.len() != subscripts.len() {
             let (axes, rank) = (tensor.dims.join(", "), tensor.dims.len());
-            self.problems.add(place, Problem::Rank { tensor: name.into(), axes, rank, given: indices.len() });
+            self.problems.add(place, Problem::Rank { tensor: name.into(), axes, rank, given: subscripts.len() });
             return None;
         }
-        if let Some(meant) = self.reordered(indices, &tensor.dims) {
+        if let (Some(indices), None) = (&plain, fill)
+            && let Some(meant) = self.reordered(indices, &tensor.dims)
+        {
             let given: Vec<&str> = indices.iter().map(|i| i.text.as_str()).collect();
             let (axes, given, meant) = (tensor.dims.join(", "), given.join(", "), meant.join(","));
             self.problems.add(place, Problem::Swapped { tensor: name.into(), axes, given, meant });
             return None;
         }
-        for (n, (index, dim)) in indices.iter().zip(&tensor.dims).enumerate() {
-            let (wanted, given) = (self.header.dims.get(dim), self.header.dims.get(&index.text));
-            if given.is_some() && wanted != given {
-                let problem = Problem::UnequalSizes { tensor: name.into(), axis: n + 1, dim: dim.clone(), index: index.text.clone() };
-                self.problems.add(index.place, problem);
+        let mut inside = true;
+        for (n, ((node, subscript), dim)) in subscripts.iter().zip(&expressions).zip(&tensor.dims).enumerate() {
+            match (&node.ast, fill) {
+                (Ast::Word(index), None) if self.header.is_index(index) => {
+                    if self.header.dims.get(dim) != self.header.dims.get(index) {
+                        let problem = Problem::UnequalSizes { tensor: name.into(), axis: n + 1, dim: dim.clone(), index: index.clone() };
+                        self.problems.add(node.place, problem);
+                    }
+                }
+                _ => inside &= self.lies_inside(name, (n, dim), node, subscript, fill.is_some()),
             }
         }
-        let indices = indices.iter().map(|i| i.text.clone()).collect();
-        (self.problems.failures() == before).then(|| Value::Access { data: name.into(), indices })
+        // An index of another size than the axis has reads a part of it. A fill says so, also where everything lies inside.
+        let partial = expressions.iter().zip(&tensor.dims).any(|(subscript, dim)| {
+            let size = subscript.as_sym().and_then(|index| self.header.dims.get(index));
+            size.is_some() && size != self.header.dims.get(dim)
+        });
+        let fill = match fill.flatten() {
+            Some(fill) => Some(fill).filter(|_| partial || !inside),
+            None => partial.then_some(Fill(0.0)),
+        };
+        let is_index = |name: &str| self.header.is_index(name);
+        (self.problems.failures() == before).then(|| Value::Access(Reading::windowed(name, expressions, fill, &is_index)))
+    }
+
+    /// The value after `else`: a number that the recipe alone determines.
+    fn fill(&mut self, node: &Node) -> Option<Fill> {
+        let number = match self.value(node, &[])? {
+            Value::Scalar(scalar) => scalar.constant(&Bindings::new()).ok(),
+            _ => None,
+        };
+        if number.is_none() {
+            self.problems.add(node.place, Problem::NotConstant("what stands after `else`".into()));
+        }
+        number.map(Fill)
+    }
+
+    /// Whether a subscript stays within its axis; where it does not and nothing is given for what lies outside, that is reported.
+    fn lies_inside(&mut self, tensor: &str, (axis, dim): (usize, &str), node: &Node, subscript: &Expr, filled: bool) -> bool {
+        let size = self.header.dims.get(dim).and_then(|size| size.eval(&self.header.sizes).ok());
+        let (Some((least, most)), Some(size)) = (subscript::reach(self.header, subscript), size) else {
+            if !filled {
+                let why = "the places that it reaches do not fit in 64 bits".to_string();
+                self.problems.add(node.place, Problem::Subscript { tensor: tensor.into(), subscript: node.to_string(), why });
+            }
+            return false;
+        };
+        let inside = least >= 0 && most < size;
+        if !inside && !filled {
+            let (tensor, subscript, dim) = (tensor.to_string(), node.to_string(), dim.to_string());
+            self.problems.add(node.place, Problem::Outside { tensor, subscript, axis: axis + 1, dim, least, most, last: size - 1 });
+        }
+        inside
     }
 
     /// The same indices in an order that fits the dims, where the given one does not.
@@ -302,14 +357,7 @@ impl Context for Resolver<'_> {
                 None if self.header.is_index(name) && !self.header.constants.contains_key(name) => add(vec![name.clone()]),
                 None => {}
             },
-            Ast::Access(_, subscripts) => {
-                for subscript in subscripts {
-                    match &subscript.ast {
-                        Ast::Word(index) => add(vec![index.clone()]),
-                        _ => add(self.occurring(subscript)),
-                    }
-                }
-            }
+            Ast::Access(_, subscripts, _) => subscripts.iter().for_each(|subscript| add(subscript::indices(subscript, self.header))),
             Ast::Negative(_) | Ast::Binary(..) | Ast::Slice(..) => node.parts().into_iter().for_each(|part| add(self.occurring(part))),
             Ast::Call(name, arguments) => {
                 let bound = operators::bound(name, arguments);

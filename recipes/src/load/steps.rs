@@ -167,15 +167,16 @@ fn beyond(header: &Header, operations: &[Operation]) -> Option<f64> {
 /// Every name that may be a tensor in an expression.
 fn names(node: &Node, found: &mut IndexSet<String>) {
     match &node.ast {
-        Ast::List(_) => return,
-        Ast::Word(name) | Ast::Access(name, _) => {
+        Ast::List(_) => {}
+        // Names in subscripts are those of dims and constants.
+        Ast::Access(name, ..) => {
             found.insert(name.clone());
         }
-        _ => {}
+        Ast::Word(name) => {
+            found.insert(name.clone());
+        }
+        _ => node.parts().into_iter().for_each(|part| names(part, found)),
     }
-    // A name alone as a subscript is that of a dim.
-    let is_dim = |part: &Node| matches!((&node.ast, &part.ast), (Ast::Access(..), Ast::Word(_)));
-    node.parts().into_iter().filter(|part| !is_dim(part)).for_each(|part| names(part, found));
 }
 
 /// Whether the step `from` needs the step `to`, directly or through others.

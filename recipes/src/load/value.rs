@@ -1,16 +1,14 @@
 //! What a step means: its expression with every name resolved and every sum made explicit.
 
-use super::applied::Applied;
+use super::applied::{Applied, Reading};
 use sdfg::{Binary, Combine, Scalar, Unary};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Free of tensors: numbers, sizes, indices.
     Scalar(Scalar),
-    Access {
-        data: String,
-        indices: Vec<String>,
-    },
+    /// A tensor under subscripts.
+    Access(Reading),
     /// `scale · Σ Π factors` over `reduced`; nothing is summed when that is empty. `scale` reads no index.
     Product {
         scale: Scalar,
@@ -62,7 +60,7 @@ impl Value {
     pub fn labels(&self) -> Vec<(&str, &str)> {
         let own = match self {
             Value::Applied(applied) => match (applied.form.label.and_then(|label| applied.other(label)), applied.over.as_slice()) {
-                (Some(Value::Access { data, .. }), [class]) => Some((data.as_str(), class.as_str())),
+                (Some(Value::Access(Reading { data, .. })), [class]) => Some((data.as_str(), class.as_str())),
                 _ => None,
             },
             _ => None,
@@ -73,7 +71,7 @@ impl Value {
     /// The values that it is made of.
     fn parts(&self) -> Vec<&Value> {
         match self {
-            Value::Scalar(_) | Value::Access { .. } => vec![],
+            Value::Scalar(_) | Value::Access(_) => vec![],
             Value::Product { factors, .. } => factors.iter().map(|f| &f.value).collect(),
             Value::Unary(_, a) | Value::Named { of: a, .. } | Value::Reduce { of: a, .. } => vec![a],
             Value::Binary(_, a, b) => vec![a, b],
@@ -96,7 +94,7 @@ impl Value {
         let mut inside = Vec::new();
         match self {
             Value::Scalar(scalar) => inside = scalar_indices(scalar, is_index),
-            Value::Access { indices, .. } => inside.clone_from(indices),
+            Value::Access(reading) => inside.clone_from(&reading.indices),
             _ => self.parts().into_iter().for_each(|part| part.collect(is_index, &mut inside)),
         }
         for index in inside {

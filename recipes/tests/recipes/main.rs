@@ -30,4 +30,5 @@ mod stacking;
 mod stand_in;
 mod tensor_files;
 mod variants;
+mod windows;
 mod wrong_kernels;

@@ -247,7 +247,7 @@ pub(crate) fn unify_copies(statements: &mut [Statement], program: &Sdfg) {
         for (_, memlet) in &mut statement.computation.reads {
             if let Some((data, places)) = same.get(&memlet.data) {
                 let subset = places.iter().map(|p| memlet.subset[*p].clone()).collect();
-                *memlet = sdfg::Memlet::new(data.clone(), subset);
+                *memlet = sdfg::Memlet { fill: memlet.fill, ..sdfg::Memlet::new(data.clone(), subset) };
             }
         }
         statement.computation.writes.retain(|(_, m)| !same.contains_key(&m.data));

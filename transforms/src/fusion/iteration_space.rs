@@ -360,7 +360,8 @@ pub fn rebuild(label: &str, statements: Vec<Statement>, shared: &[Index], kept: 
     let localized = |memlet: &Memlet| -> Memlet {
         match locals.get(&memlet.data) {
             Some((name, stays)) => {
-                Memlet::new(name.clone(), stays.iter().map(|d| memlet.subset[*d].clone()).collect()).with_wcr(memlet.wcr)
+                let subset = stays.iter().map(|d| memlet.subset[*d].clone()).collect();
+                Memlet { wcr: memlet.wcr, fill: memlet.fill, ..Memlet::new(name.clone(), subset) }
             }
             None => memlet.clone(),
         }

@@ -41,8 +41,7 @@ fn place(call: &mut Call, form: &'static Form) -> Option<Value> {
 }
 
 fn lower(lowering: &mut dyn Lower, applied: &Applied, target: Target, (label, extremum): (&'static str, Combine)) -> Reading {
-    let Reading { data, indices } = lowering.stored(&applied.of);
-    let x = Value::Access { data, indices };
+    let x = Value::Access(lowering.stored(&applied.of));
     let reduce = |label: &'static str, combine: Combine, of: Value| Value::Reduce {
         label,
         combine,

@@ -32,7 +32,10 @@ pub fn instead(name: &str) -> Option<&'static str> {
         "embedding" | "gather" | "take" | "topk" | "cumsum" => {
             "there is no reading by the values of another tensor, and no order of elements"
         }
-        "conv" | "conv2d" | "convolution" | "maxpool" | "avgpool" => "there are no windows yet",
+        "conv" | "conv2d" | "convolution" => {
+            "write the sum with its window: `k[o,c,r,s] * x[n,c,p+r-1,q+s-1 else 0]` sums over `c`, `r` and `s`"
+        }
+        "maxpool" | "avgpool" => "write the reduction of a window: `max(x[n,c,2*p+r,2*q+s else -inf], over: [r, s])`",
         _ => return None,
     })
 }

@@ -69,10 +69,7 @@ fn reduced(call: &mut Call, label: Option<Value>) -> Option<Value> {
 }
 
 fn lower(lowering: &mut dyn Lower, applied: &Applied, target: Target) -> Reading {
-    let mut read = |value: &Value| {
-        let Reading { data, indices } = lowering.stored(value);
-        Value::Access { data, indices }
-    };
+    let mut read = |value: &Value| Value::Access(lowering.stored(value));
     let (x, label) = (read(&applied.of), applied.other("label").map(&mut read));
     let classes = applied.over.first().and_then(|index| lowering.header().dims.get(index)).cloned().unwrap_or(Expr::Int(0));
     lowering.computed(&formula(applied, classes, x, label), target)

@@ -1,6 +1,8 @@
 //! Programs made small enough to interpret.
 
-use sdfg::{Layout, Sdfg};
+use sdfg::affine::interval;
+use sdfg::{Bindings, Expr, Layout, Memlet, Range, Sdfg, Unit};
+use std::collections::BTreeMap;
 
 /// The same program with every size bound to a small odd number; sizes that were equal stay equal.
 pub fn with_small_sizes(program: &Sdfg) -> Sdfg {
@@ -10,7 +12,84 @@ pub fn with_small_sizes(program: &Sdfg) -> Sdfg {
         let rank = distinct.iter().position(|d| d == size).unwrap_or(0) as i64;
         *size = (*size).min(2 * rank + 3);
     }
+    let windows = windows(program);
+    around_windows(&mut small.sizes, &windows, program);
     small
+}
+
+/// A subscript that is no plain index and has no fill: the size of the dim that it subscripts, and the first and the last value of each
+/// index around it.
+struct Subscript {
+    at: Expr,
+    size: Expr,
+    indices: BTreeMap<String, (Expr, Expr)>,
+}
+
+fn windows(program: &Sdfg) -> Vec<Subscript> {
+    let mut found = Vec::new();
+    let mut look = |memlet: &Memlet, indices: &BTreeMap<String, (Expr, Expr)>| {
+        let Some(container) = program.containers.get(&memlet.data).filter(|_| memlet.fill.is_none()) else { return };
+        for (range, size) in memlet.subset.iter().zip(program.shape(container)) {
+            match range {
+                Range::At(at) if at.as_sym().is_none() => found.push(Subscript { at: at.clone(), size, indices: indices.clone() }),
+                _ => {}
+            }
+        }
+    };
+    let last = |stop: Expr| stop - Expr::Int(1);
+    for (_, _, unit) in program.units() {
+        match unit {
+            Unit::Operation(operation) => {
+                let indices: BTreeMap<String, (Expr, Expr)> =
+                    operation.indices.iter().map(|(name, dim)| (name.clone(), (Expr::Int(0), last(program.size_of(dim))))).collect();
+                operation.inputs.iter().chain(&operation.outputs).for_each(|operand| look(&operand.memlet(), &indices));
+            }
+            Unit::Scope(scope) => {
+                for (around, computation) in scope.computations() {
+                    let indices = around.iter().map(|i| (i.name.clone(), (i.start.clone(), last(i.stop.clone())))).collect();
+                    computation.reads.iter().chain(&computation.writes).for_each(|(_, memlet)| look(memlet, &indices));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Sizes of dims that are subscripted by windows grow until all windows lie inside, as they do at the program's own sizes.
+fn around_windows(sizes: &mut Bindings, windows: &[Subscript], program: &Sdfg) {
+    // Each round enlarges at least one size.
+    for _ in 0..=program.sizes.len() {
+        let mut changed = false;
+        for Subscript { at, size, indices } in windows {
+            let value = |e: &Expr| e.eval(sizes).ok();
+            let range = |name: &str| match indices.get(name) {
+                Some((first, last)) => Some((value(first)?, value(last)?)),
+                None => sizes.get(name).map(|size| (*size, *size)),
+            };
+            let (Some((least, most)), Some(now)) = (interval(at, &range), value(size)) else { continue };
+            if least >= 0 && most < now {
+                continue;
+            }
+            let wanted = if least >= 0 { size.as_sym().map(|symbol| (vec![symbol.to_string()], most.saturating_add(1))) } else { None };
+            // Where no single size is too small, those that the subscript is made of are what they are in the program.
+            let (symbols, least) = wanted.unwrap_or_else(|| {
+                let ends = indices.iter().filter(|(name, _)| at.symbols().contains(*name)).flat_map(|(_, (_, last))| last.symbols());
+                (size.symbols().into_iter().chain(at.symbols()).chain(ends).collect(), i64::MAX)
+            });
+            let equal: Vec<i64> = symbols.iter().filter_map(|symbol| program.sizes.get(symbol).copied()).collect();
+            for (symbol, whole) in program.sizes.iter().filter(|(_, whole)| equal.contains(whole)) {
+                let (now, larger) = (sizes.get(symbol).copied().unwrap_or(1), least.min(*whole));
+                if larger > now {
+                    sizes.insert(symbol.clone(), larger);
+                    changed = true;
+                }
+            }
+        }
+        if !changed {
+            return;
+        }
+    }
 }
 
 /// The same for layouts with blocked dims: these get two blocks, so that every layout fits. Dims that kernels need in multiples are
@@ -40,5 +119,6 @@ pub fn with_small_sizes_for<'a>(
     for dim in whole {
         set(dim, &|_| i64::MAX);
     }
+    around_windows(&mut small.sizes, &windows(program), program);
     small
 }

@@ -297,27 +297,54 @@ fn headers_that_fail() {
 }
 
 #[test]
-fn subscripts_of_other_languages_have_a_way_around() {
+fn subscripts_that_are_not_affine_have_a_way_around() {
     let says = |step: &str| errors(&with_steps(&[step])).join("\n");
-    let windows = "each is the name of one dim, so there are no windows and no shifts; let `x` be given with the window as a dim of its own, as in \
-                   `x: [b, c, p, r]`, and write a recurrence out, with a step for each time: `h1[b,u] = … h0[b,v] …`";
-    for (subscript, column) in [("j+i", 18), ("j-1", 18), ("2*j", 18), ("2*(j-i)", 18), ("-j", 18), ("floor(j/2)", 18)] {
-        assert_eq!(says(&format!("a[i] = x[i,b,{subscript}]")), format!("t.yaml:12:{column}: `{subscript}` is no subscript: {windows}"));
+    for (subscript, column, why) in [
+        ("2*(j-i)+i*j", 26, "an index is multiplied by a whole number alone"),
+        ("j/2", 18, "a quotient of an index is rounded down, as in `floor(p / 2)`"),
+        ("j+floor(i)", 20, "`floor` of a quotient and `size` of a dim are the only calls in a subscript"),
+        ("size(i)/2+j", 18, "this quotient is no whole number; round it down by `floor(…)`"),
+    ] {
+        let said = says(&format!("a[i] = x[i,b,{subscript} else 0]"));
+        assert!(
+            said.starts_with(&format!("t.yaml:12:{column}: `")) && said.ends_with(&format!("` is no subscript of `x`: {why}")),
+            "{said}"
+        );
     }
     assert_eq!(
         says("a[b,j,i] = w[c[u], i]"),
-        "t.yaml:12:18: `c[u]` is no subscript: each is the name of one dim, and no tensor is read at places that another one holds; compare the \
-         places instead, `sum(where(c[u] == v, w[…, v, …], 0), over: v)`, with `v` the dim that `w` has there"
+        "t.yaml:12:18: `c[u]` is no subscript: it is made of indices, sizes and whole numbers, and no tensor is read at places that another \
+         one holds; compare the places instead, `sum(where(c[u] == v, w[…, v, …], 0), over: v)`, with `v` the dim that `w` has there"
     );
-    assert_eq!(
-        says("a[u] = w[u,0]"),
-        "t.yaml:12:16: `0` is no subscript: each is the name of one dim; one place along it is picked by a comparison, `sum(where(t == 0, w[…, \
-         t, …], 0), over: t)`, with `t` the dim that `w` has there"
-    );
-    assert!(says("\"a[u] = w[u,1:3]\"").contains("`1:3` is no subscript: each is the name of one dim, all of which is read"));
+    for subscript in ["0.5*i", "exp(i)", "i < 2", "max(i, 2)"] {
+        let said = says(&format!("a[u,i] = w[u,{subscript}]"));
+        assert!(said.contains("` is no subscript: it is made of whole-number multiples of indices"), "{said}");
+    }
+    assert!(says("\"a[u] = w[u,1:3]\"").contains("`1:3` is no subscript: give the part a dim of its own, `t`, and read `w[…, t + 1, …]`"));
     assert!(says("\"a[u] = w[u,:]\"").contains("`:` is no subscript"));
     assert_eq!(says("a[i] = sum(x, over: [b, 2*j])"), "t.yaml:12:29: `2*j` is no dim: after `over:` stand names of dims");
     assert!(says("a[u+1] = c[u]").contains("`u+1` is no subscript on the left: a step assigns a whole tensor"));
+    assert!(says("a[u else 0] = c[u]").contains("between indices, or `]` after the last one), but `else` stands here"));
+    assert!(says("a[u] = c[u else 0, 1]").contains("nothing follows the value of what lies outside"));
+    assert_eq!(says("a[u] = c[u+half else 0]"), "t.yaml:12:14: the constant `half` is no whole number, and a subscript is made of those");
+    assert_eq!(says("a[u] = c[u+uu else 0]"), "t.yaml:12:14: unknown dim `uu`; did you mean `u`?");
+    assert!(says("a[u] = c[u+1 else g[0]]").contains("what stands after `else` must be a number known from the recipe alone"));
+}
+
+#[test]
+fn elements_outside_a_tensor_need_a_value() {
+    let says = |step: &str| errors(&with_steps(&[step])).join("\n");
+    assert_eq!(
+        says("a[p,j] = sum(x[p+2,b,j-1], over: b)"),
+        "t.yaml:12:20: `p+2` reaches from 2 to 5, but axis 1 of `x`, `i`, goes from 0 to 4; give what lies outside a value, as in \
+         `x[… else 0]`, or change the sizes\n\
+         t.yaml:12:26: `j-1` reaches from -1 to 1, but axis 3 of `x`, `j`, goes from 0 to 2; give what lies outside a value, as in \
+         `x[… else 0]`, or change the sizes"
+    );
+    assert!(says("a[p] = g[0-p]").contains("`0-p` reaches from -3 to 0"));
+    assert!(says("a[u] = c[7]").contains("`7` reaches from 7 to 7"));
+    // A window is reduced by the rule of every other index.
+    assert!(says("a[p] = g[p+j-1 else 0]").contains("the index `j` occurs only once in this product and not on the left"));
 }
 
 /// The alternatives that messages suggest are valid recipes.
@@ -329,8 +356,17 @@ fn the_ways_around_are_recipes() {
         "a[b,i] = sum(where(c[u] == i, w[u,i], 0) * sum(s[b,j,k], over: [j, k]), over: u)",
         "a[u] = sum(where(i == 0, w[u,i], 0), over: i)",
         "a[u] = c[(u)]",
+        "a[p] = g[p + 1]",
+        "a[p] = c[2*p]",
+        "a[u] = w[u,0]",
+        "a[p,j] = sum(g[2*p+j-1 else 0] * w[p+j,i], over: i)",
+        "a[u] = c[size(u)-1-u]",
+        "a[u] = where(u < size(p), g[u else 0], c[u-size(p) else 0])",
+        "a[u,i] = w[floor(u/2), i]",
+        "a[p] = max(g[p+j else -inf], over: j)",
     ] {
-        assert!(recipes::load::load_str("t.yaml", &with_steps(&[step]), &[]).is_ok(), "{step}");
+        let loaded = recipes::load::load_str("t.yaml", &with_steps(&[step]), &[]);
+        assert!(loaded.is_ok(), "{step}: {}", loaded.unwrap_err());
     }
 }
 
