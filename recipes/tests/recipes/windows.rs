@@ -6,8 +6,8 @@
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::load_str;
 use recipes::pipeline::variants::programs::programs;
-use sdfg::{Role, Sdfg};
 use sdfg::interpret::{Run, Tensors, interpret};
+use sdfg::{Role, Sdfg};
 
 const RUN: Run = Run { seed: 1, step: 0, dropout: true };
 
