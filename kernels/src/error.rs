@@ -26,6 +26,8 @@ pub enum KernelError {
     Arguments { kernel: String, expected: usize, given: usize },
     #[error("no C compiler: `{command}` could not be started ({source}); install gcc or clang, or name one in the environment variable CC")]
     NoCompiler { command: String, source: std::io::Error },
+    #[error("MEMLET_INSTRUCTIONS is `{asked}`, which names no instructions; it is one of {known}, or not set")]
+    Instructions { asked: String, known: String },
     #[error("the C compiler refused `{kernel}` (source: {source_file}):\n{message}")]
     Compile { kernel: String, source_file: PathBuf, message: String },
     #[error("the C compiler was stopped while it was at `{kernel}` ({status}); nothing is wrong with the kernel, begin again")]
@@ -83,14 +85,17 @@ impl KernelError {
             KernelError::Crash { .. } => Blame::Crash,
             KernelError::GpuLost { .. } | KernelError::GpuMemory { .. } => Blame::Device,
             // What another configuration would need as well, and what may be there the next time.
-            KernelError::NoCompiler { .. } | KernelError::CompilerStopped { .. } | KernelError::Cache { .. } => Blame::Device,
+            KernelError::NoCompiler { .. }
+            | KernelError::Instructions { .. }
+            | KernelError::CompilerStopped { .. }
+            | KernelError::Cache { .. } => Blame::Device,
             _ => Blame::Configuration,
         }
     }
 
     /// Whether something is missing on this machine that no other input would make up for.
     pub fn missing(&self) -> bool {
-        use KernelError::{NoCompiler, NoGpu, NoLibrary, OldDriver};
-        matches!(self, NoCompiler { .. } | NoLibrary { .. } | NoGpu { .. } | OldDriver { .. })
+        use KernelError::{Instructions, NoCompiler, NoGpu, NoLibrary, OldDriver};
+        matches!(self, Instructions { .. } | NoCompiler { .. } | NoLibrary { .. } | NoGpu { .. } | OldDriver { .. })
     }
 }

@@ -1,6 +1,7 @@
 //! What of the processor at hand decides how matrices are multiplied.
 
 use crate::caches::second_cache;
+use crate::instruction_set::InstructionSet;
 
 /// The register block that suits a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,19 +18,12 @@ impl Block {
     /// The block for the processor that runs this program: as many results as leave registers for one row of columns and one
     /// broadcast value.
     pub fn native() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if std::arch::is_x86_feature_detected!("avx512f") {
-                return Block { vector: 64, height: 14, vectors: 2 };
-            }
-            if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-                return Block { vector: 32, height: 6, vectors: 2 };
-            }
+        match InstructionSet::native() {
+            InstructionSet::Avx512 => Block { vector: 64, height: 14, vectors: 2 },
+            InstructionSet::Avx2 => Block { vector: 32, height: 6, vectors: 2 },
+            InstructionSet::Neon => Block { vector: 16, height: 8, vectors: 3 },
+            InstructionSet::Baseline => Block { vector: 16, height: 6, vectors: 2 },
         }
-        #[cfg(target_arch = "aarch64")]
-        return Block { vector: 16, height: 8, vectors: 3 };
-        #[allow(unreachable_code)]
-        Block { vector: 16, height: 6, vectors: 2 }
     }
 
     /// Columns of a panel, for elements of `bytes` bytes.
@@ -50,7 +44,7 @@ impl Block {
 /// measured.
 pub fn pairs() -> Option<bool> {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx512bf16") {
+    if InstructionSet::native() == InstructionSet::Avx512 && std::arch::is_x86_feature_detected!("avx512bf16") {
         return Some(!is_intel());
     }
     #[cfg(target_arch = "aarch64")]
@@ -67,10 +61,7 @@ pub fn pairs() -> Option<bool> {
 /// On AMD's Zen 4, cores that have no cache in common write what another has read since at 2.4 GB/s, at 9 to 28 where they have one,
 /// and around the caches at 28 in either case. Of other processors nothing has been measured.
 pub(crate) fn streams_for(workers: usize) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return workers > 1 && std::arch::is_x86_feature_detected!("avx512f") && !is_intel();
-    #[allow(unreachable_code)]
-    false
+    workers > 1 && InstructionSet::native() == InstructionSet::Avx512 && !is_intel()
 }
 
 /// Cores that a prediction may count on; the pool decides how many there really are.

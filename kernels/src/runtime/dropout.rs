@@ -3,6 +3,7 @@
 //! Generated code calls this through a pointer: the wide code is compiled once, for the processor at hand, and not again with
 //! each kernel.
 
+use crate::instruction_set::InstructionSet;
 use sdfg::philox::{self, MULTIPLIER, WEYL};
 
 /// A run-time dropout mask of a kernel.
@@ -54,9 +55,12 @@ pub fn room(count: usize, stride: i64) -> usize {
 /// The fastest row function of this processor.
 pub fn row() -> DrawRowFn {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx512f") {
-        return row_avx512;
+    match InstructionSet::native() {
+        InstructionSet::Avx512 => return row_avx512,
+        InstructionSet::Avx2 => return row_avx2,
+        _ => {}
     }
+    // With NEON, which is always there, the compiler makes vectors of the loops over eight counters by itself.
     row_portable
 }
 
@@ -89,6 +93,17 @@ unsafe extern "C" fn row_avx512(keep: *const Keep, first: i64, stride: i64, coun
     unsafe {
         let in_order = |rounds: &Rounds, counters, to| in_order_avx512(words_avx512(rounds, counters), to);
         let turned = |rounds: &Rounds, counters, to, pitch| turned_avx512(words_avx512(rounds, counters), to, pitch);
+        fill(&*keep, first, stride, count as usize, room, &mut *held, (in_order, turned))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe extern "C" fn row_avx2(keep: *const Keep, first: i64, stride: i64, count: i64, room: *mut u16, held: *mut i64) -> *const u16 {
+    // SAFETY: as promised by the caller, and of `fill`; the processor has been asked.
+    unsafe {
+        let in_order = |rounds: &Rounds, counters, to| in_order_avx2(words_avx2(rounds, counters), to);
+        let turned = |rounds: &Rounds, counters, to, pitch| turned_avx2(words_avx2(rounds, counters), to, pitch);
         fill(&*keep, first, stride, count as usize, room, &mut *held, (in_order, turned))
     }
 }
@@ -244,15 +259,93 @@ fn turned_avx512(words: [std::arch::x86_64::__m512i; 4], to: *mut u16, pitch: us
     }
 }
 
+/// As [`words_avx512`], four 64-bit elements to a register: of each word the first four blocks, then the other four.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[inline]
+fn words_avx2(rounds: &Rounds, counters: [u64; WIDTH]) -> [[std::arch::x86_64::__m256i; 2]; 4] {
+    use std::arch::x86_64::*;
+    let all = |word: u32| _mm256_set1_epi64x(i64::from(word));
+    let high = |x: __m256i| _mm256_shuffle_epi32::<0xf5>(x);
+    // SAFETY: eight 64-bit integers.
+    let mut c0 = unsafe { [0, 4].map(|n| _mm256_loadu_si256(counters.as_ptr().add(n).cast())) };
+    let mut c1 = c0.map(high);
+    let (mut c2, mut c3) = ([all(rounds.step as u32); 2], [all((rounds.step >> 32) as u32); 2]);
+    for key in &rounds.keys {
+        for n in 0..2 {
+            let (a, b) = (_mm256_mul_epu32(all(MULTIPLIER[0]), c0[n]), _mm256_mul_epu32(all(MULTIPLIER[1]), c2[n]));
+            c0[n] = _mm256_xor_si256(_mm256_xor_si256(high(b), c1[n]), all(key[0]));
+            c2[n] = _mm256_xor_si256(_mm256_xor_si256(high(a), c3[n]), all(key[1]));
+            (c1[n], c3[n]) = (b, a);
+        }
+    }
+    [c0, c1, c2, c3]
+}
+
+/// As [`in_order`], of words that were made already.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[inline]
+fn in_order_avx2([c0, c1, c2, c3]: [[std::arch::x86_64::__m256i; 2]; 4], to: *mut u16) {
+    use std::arch::x86_64::*;
+    let pair = |even: __m256i, odd: __m256i| _mm256_blend_epi32::<0b1010_1010>(even, _mm256_slli_epi64::<32>(odd));
+    for n in 0..2 {
+        let (front, back) = (pair(c0[n], c1[n]), pair(c2[n], c3[n]));
+        // Of four blocks the first and the third, the second and the fourth.
+        let (even, odd) = (_mm256_unpacklo_epi64(front, back), _mm256_unpackhi_epi64(front, back));
+        // SAFETY: as `fill` promises: 32 lanes each time.
+        unsafe {
+            let to = to.add(n * LANES / 2);
+            _mm256_storeu_si256(to.cast(), _mm256_permute2x128_si256::<0x20>(even, odd));
+            _mm256_storeu_si256(to.add(LANES / 4).cast(), _mm256_permute2x128_si256::<0x31>(even, odd));
+        }
+    }
+}
+
+/// As [`turned`], of words that were made already: each holds two lanes.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[inline]
+fn turned_avx2(words: [[std::arch::x86_64::__m256i; 2]; 4], to: *mut u16, pitch: usize) {
+    use std::arch::x86_64::*;
+    for (pair, [first, second]) in words.into_iter().enumerate() {
+        let low = |x: __m256i| _mm256_and_si256(x, _mm256_set1_epi64x(0xffff));
+        let high = |x: __m256i| _mm256_and_si256(_mm256_srli_epi64::<16>(x), _mm256_set1_epi64x(0xffff));
+        // Twice four 64-bit elements, each below 2¹⁶, as eight lanes in order: 32-bit elements first, then 16-bit ones.
+        let narrow = |a: __m256i, b: __m256i| {
+            let words = _mm256_permute4x64_epi64::<0b1101_1000>(_mm256_packus_epi32(a, b));
+            // Of every 64-bit element the upper 32 bits are 0, and so is every second lane now.
+            let lanes = _mm256_permute4x64_epi64::<0b1101_1000>(_mm256_packus_epi32(words, words));
+            _mm256_castsi256_si128(lanes)
+        };
+        // SAFETY: as `fill` promises.
+        unsafe {
+            let to = to.add(2 * pair * pitch);
+            _mm_storeu_si128(to.cast(), narrow(low(first), low(second)));
+            _mm_storeu_si128(to.add(pitch).cast(), narrow(high(first), high(second)));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use sdfg::philox;
 
+    /// Every row function that this processor can run.
+    fn functions() -> Vec<DrawRowFn> {
+        let mut functions: Vec<DrawRowFn> = vec![row(), row_portable];
+        #[cfg(target_arch = "x86_64")]
+        if InstructionSet::of_processor() <= InstructionSet::Avx2 {
+            functions.push(row_avx2);
+        }
+        functions
+    }
+
     #[test]
     fn rows_equal_the_reference() {
         let keep = Keep { step: 5, factor: 1.0, key: philox::key(11, "alpha"), threshold: 1, unused: 0 };
-        for function in [row(), row_portable] {
+        for function in functions() {
             for (first, stride, count) in [(0, 1, 64), (13, 1, 200), (5, 8, 19), (1 << 35, 24, 70), (3, 21, 33), (7, 0, 9), (2, -3, 1)] {
                 let mut room = vec![0; super::room(count, stride)];
                 let mut held = -1;

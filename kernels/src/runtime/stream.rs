@@ -1,5 +1,7 @@
 //! Stores around the caches, for results that would not stay there until somebody reads them.
 
+use crate::instruction_set::InstructionSet;
+
 /// Copies bytes; whole lines of the target are written around the caches.
 pub type Stream = unsafe extern "C" fn(to: *mut u8, from: *const u8, bytes: i64);
 
@@ -8,9 +10,12 @@ const LINE: usize = 64;
 /// The stream function of this processor.
 pub fn stream() -> Stream {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx512f") {
-        return stream_avx512;
+    match InstructionSet::native() {
+        InstructionSet::Avx512 => return stream_avx512,
+        InstructionSet::Avx2 => return stream_avx2,
+        _ => {}
     }
+    // Arm has no store around the caches for one register, and pairs of them are a hint that its makers advise against.
     copy
 }
 
@@ -19,10 +24,13 @@ unsafe extern "C" fn copy(to: *mut u8, from: *const u8, bytes: i64) {
     unsafe { std::ptr::copy_nonoverlapping(from, to, bytes as usize) };
 }
 
+/// Copies whole lines of the target by `line`, what lies before and after them as usual.
+///
+/// # Safety
+/// Two places of this size; `line` copies a line to an address that is a multiple of one.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-unsafe extern "C" fn stream_avx512(to: *mut u8, from: *const u8, bytes: i64) {
-    use std::arch::x86_64::{_mm512_loadu_si512, _mm512_stream_si512};
+#[inline(always)]
+unsafe fn by_lines(to: *mut u8, from: *const u8, bytes: i64, line: impl Fn(*mut u8, *const u8)) {
     let bytes = bytes as usize;
     let head = to.align_offset(LINE).min(bytes);
     let lines = (bytes - head) / LINE;
@@ -31,10 +39,33 @@ unsafe extern "C" fn stream_avx512(to: *mut u8, from: *const u8, bytes: i64) {
         std::ptr::copy_nonoverlapping(from, to, head);
         for n in 0..lines {
             let at = head + n * LINE;
-            _mm512_stream_si512(to.add(at).cast(), _mm512_loadu_si512(from.add(at).cast()));
+            line(to.add(at), from.add(at));
         }
         let done = head + lines * LINE;
         std::ptr::copy_nonoverlapping(from.add(done), to.add(done), bytes - done);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe extern "C" fn stream_avx512(to: *mut u8, from: *const u8, bytes: i64) {
+    use std::arch::x86_64::{_mm512_loadu_si512, _mm512_stream_si512};
+    // SAFETY: as promised by the caller, and of `by_lines`.
+    unsafe { by_lines(to, from, bytes, |to, from| _mm512_stream_si512(to.cast(), _mm512_loadu_si512(from.cast()))) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe extern "C" fn stream_avx2(to: *mut u8, from: *const u8, bytes: i64) {
+    use std::arch::x86_64::{_mm256_loadu_si256, _mm256_stream_si256};
+    // SAFETY: as promised by the caller, and of `by_lines`. Both halves of a line are written one after the other, so that it leaves the
+    // write-combining buffer whole.
+    unsafe {
+        by_lines(to, from, bytes, |to, from| {
+            let halves = [_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(LINE / 2).cast())];
+            _mm256_stream_si256(to.cast(), halves[0]);
+            _mm256_stream_si256(to.add(LINE / 2).cast(), halves[1]);
+        })
     }
 }
 
@@ -45,4 +76,28 @@ pub fn fence() {
     unsafe {
         std::arch::x86_64::_mm_sfence()
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stream_function_copies() {
+        let mut functions: Vec<Stream> = vec![copy, stream()];
+        #[cfg(target_arch = "x86_64")]
+        if InstructionSet::of_processor() <= InstructionSet::Avx2 {
+            functions.push(stream_avx2);
+        }
+        let from: Vec<u8> = (0..1000u32).map(|n| (n * 7) as u8).collect();
+        for function in functions {
+            for (first, bytes) in [(0, 0), (0, 1), (3, 61), (5, 64), (1, 700), (64, 128)] {
+                let mut to = vec![0; 1000];
+                // SAFETY: all within both.
+                unsafe { function(to[first..].as_mut_ptr(), from.as_ptr(), bytes as i64) };
+                fence();
+                assert_eq!((&to[first..first + bytes], to[first + bytes]), (&from[..bytes], 0), "{first} {bytes}");
+            }
+        }
+    }
 }

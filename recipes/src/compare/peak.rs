@@ -64,7 +64,7 @@ fn widest() -> Option<(Pass, usize)> {
         sums.iter().map(|s| _mm256_cvtss_f32(*s)).sum()
     }
 
-    if is_x86_feature_detected!("avx512f") {
+    if kernels::InstructionSet::native() == kernels::InstructionSet::Avx512 {
         // SAFETY: the processor has it.
         Some((|passes| unsafe { wide(passes) }, 16))
     } else if is_x86_feature_detected!("fma") && is_x86_feature_detected!("avx") {

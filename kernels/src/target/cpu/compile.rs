@@ -2,6 +2,7 @@
 
 use crate::cancel::CancelToken;
 use crate::error::KernelError;
+use crate::instruction_set::InstructionSet;
 use crate::runtime::{dropout, stream};
 use crate::single_flight::{InFlight, InFlightGuard};
 use crate::target::cpu::canonical::canonical;
@@ -21,17 +22,15 @@ use std::time::{Duration, Instant};
 ///
 /// `-O2` with the vectoriser's full cost model takes half the time of `-O3`, which unrolls and splits loops whose time is in
 /// memory anyway.
-const FLAGS: [&str; 12] = [
+const FLAGS: [&str; 10] = [
     "-O2",
     "-ftree-vectorize",
     "-fvect-cost-model=dynamic",
-    "-march=native",
     "-std=gnu11",
     "-ffp-contract=fast",
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fopenmp-simd",
-    "-mprefer-vector-width=512",
     "-shared",
     "-fPIC",
 ];
@@ -132,7 +131,10 @@ impl Toolchain {
             .output()
             .map_err(|source| KernelError::NoCompiler { command: command.clone(), source })?;
         let version = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or("unknown").to_string();
-        Ok(Toolchain { command, version, cache, flags: vec![] })
+        let flags: Vec<String> = InstructionSet::native().compiler_flags().iter().map(ToString::to_string).collect();
+        // Another measurement must not be taken for this one, nor another cache be shared.
+        let version = InstructionSet::limit()?.map_or(version.clone(), |most| format!("{version}, {most:?} at most"));
+        Ok(Toolchain { command, version, cache, flags })
     }
 
     /// Compiles and loads a source, unless that has been done before.
