@@ -7,5 +7,5 @@ mod types;
 
 pub use mapped_space::MappedSpace;
 pub use mapping::{ContractionAxis, GemmNest, IndexGroup, Mapping, MappingError, StridedLoop, choices, is_feasible, mappings};
-pub use problem::{ContractionError, ContractionProblem, ContractionTensor};
+pub use problem::{ContractionError, ContractionProblem, ContractionTensor, is_windowed};
 pub use types::Types;

@@ -257,6 +257,15 @@ impl ContractionProblem {
     }
 }
 
+/// Whether a contraction walks windows: some operand is subscripted by more than an index and a constant, or reads a value declared for what
+/// lies outside its container. Such a contraction is a convolution, not one matrix product.
+pub fn is_windowed(operation: &Operation) -> bool {
+    let is_index = |name: &str| operation.indices.contains_key(name);
+    let operands = operation.inputs.iter().chain(&operation.outputs);
+    matches!(operation.op, Op::Contraction { .. })
+        && operands.into_iter().any(|o| o.fill.is_some() || o.subscripts.iter().any(|e| e.as_shifted_index(is_index).is_none()))
+}
+
 /// The group of an index and its extent; `None` if no tensor has it.
 fn group(operation: &str, index: &str, tensors: &[ContractionTensor; 3]) -> Result<Option<(String, IndexGroup, usize)>, ContractionError> {
     let name = || (operation.to_string(), index.to_string());

@@ -142,7 +142,7 @@ impl<D: TargetDialect> Printer<'_, D> {
         let Some(fill) = element.fill else { return Ok(text) };
         let mut inside = Vec::new();
         for (subscript, size) in element.subscripts.iter().zip(&tensor.shape) {
-            if subscript.as_sym().is_none() {
+            if !self.stays_inside(subscript, *size) {
                 let at = integer(subscript, self);
                 let size = self.given(format!("d_{}_{}", self.identifier(&element.data), inside.len()), *size);
                 inside.push(format!("{at} >= 0 && {at} < {size}"));
@@ -150,6 +150,13 @@ impl<D: TargetDialect> Printer<'_, D> {
         }
         let fill = constant(f64::from_bits(fill), self.double);
         Ok(if inside.is_empty() { text } else { format!("({} ? {text} : {fill})", inside.join(" && ")) })
+    }
+
+    /// Whether a subscript is an index that never leaves a dim of this size.
+    fn stays_inside(&self, subscript: &Expr, size: i64) -> bool {
+        let Some(index) = subscript.as_sym() else { return false };
+        let mut loops = self.nest.outer.iter().chain(self.nest.groups.iter().flat_map(|g| &g.loops)).filter(|l| l.index == index);
+        loops.all(|l| l.count <= size)
     }
 
     pub fn store(&mut self, element: &Element, text: &str) -> Result<String, KernelError> {

@@ -4,7 +4,7 @@ use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use sdfg::{Sdfg, Unit};
 
-/// The scope that a contraction means.
+/// The scope that a contraction means, over windows or not.
 ///
 /// # Errors
 /// Anything but an operation that expands into one scope.

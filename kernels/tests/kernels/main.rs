@@ -20,3 +20,4 @@ mod maps_storage;
 mod nvrtc;
 mod precompile;
 mod tiles;
+mod windows;

@@ -1,7 +1,7 @@
 //! Which template a unit of a program gets on the cores: its space, and its executable under a configuration.
 
 use crate::cancel::CancelToken;
-use crate::contraction::ContractionProblem;
+use crate::contraction::{ContractionProblem, is_windowed};
 use crate::error::KernelError;
 use crate::in_place::{self, InPlace};
 use crate::kernel::{ConfigSpace, Executable, KernelSpec};
@@ -27,6 +27,7 @@ pub fn space(spec: &KernelSpec) -> Result<Box<dyn ConfigSpace>, KernelError> {
             Ok(tiles) => Ok(Box::new(tiles.in_panels(width()))),
             Err(_) => Ok(Box::new(MapSpace::new(spec)?.in_panels(width()))),
         },
+        Unit::Operation(o) if is_windowed(o) => space(&tiles::expanded(spec)?),
         Unit::Operation(o) if o.class() == Class::Contraction => {
             let libraries = || ContractionProblem::on_cores(spec).map(|problem| ContractionSpace::new(problem, cores()));
             let generated = tiles::expanded(spec).and_then(|scope| Ok(TileSpace::new(&scope)?.in_panels(width())));
@@ -52,7 +53,7 @@ pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) 
                 false => Ok(Arc::new(cpu::maps::compile(&spec, &config, toolchain)?)),
             }
         }
-        Unit::Operation(o) if o.class() == Class::Contraction && tiles::is_tiled(config) => {
+        Unit::Operation(o) if is_windowed(o) || (o.class() == Class::Contraction && tiles::is_tiled(config)) => {
             compile(&tiles::expanded(spec)?, config, toolchain)
         }
         Unit::Operation(o) if o.class() == Class::Contraction => Ok(Arc::new(ContractionKernel::new(spec, config, cores())?)),
@@ -68,7 +69,7 @@ pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Option<CSource> {
             let source = if tiles::is_tiled(&config) { cpu::tiles::source } else { cpu::maps::source };
             source(&spec, &config).ok()
         }
-        Unit::Operation(_) if tiles::is_tiled(config) => source(&tiles::expanded(spec).ok()?, config),
+        Unit::Operation(o) if is_windowed(o) || tiles::is_tiled(config) => source(&tiles::expanded(spec).ok()?, config),
         _ => None,
     }
 }

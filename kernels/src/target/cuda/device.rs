@@ -15,7 +15,7 @@ use crate::target::cuda::{CudaContext, CudaKernel, JitCompiler, Module, Nvrtc};
 use crate::target::cuda::{relayout, templates};
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
-use sdfg::{Container, Dtype, Layout, Unit};
+use sdfg::{Container, Dtype, Layout};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -100,7 +100,7 @@ impl CudaDevice {
 
 /// Whether a kernel's code is generated: the library has its own for what it can do.
 fn generates(spec: &KernelSpec) -> bool {
-    matches!(spec.unit, Unit::Scope(_) | Unit::Nested(_)) && !matches!(Fused::wanted(spec), Ok(Some(_)))
+    matches!(Fused::wanted(spec), Ok(None))
 }
 
 impl Drop for CudaDevice {

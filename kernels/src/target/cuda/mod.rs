@@ -30,6 +30,7 @@ pub use memory::GpuMemory;
 pub use nvrtc::{Compiled, Nvrtc};
 
 use super::TargetInfo;
+use crate::contraction::is_windowed;
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::target::cpu::Toolchain;
@@ -52,6 +53,6 @@ pub static TARGET: TargetInfo = TargetInfo {
 
 /// The text for a GPU that need not be here: it counts as an H200.
 pub(in crate::target) fn assumed_code(spec: &KernelSpec, config: &KernelConfig) -> Result<Option<String>, KernelError> {
-    let library = matches!(&spec.unit, Unit::Operation(_)) || Fused::has(spec);
+    let library = matches!(&spec.unit, Unit::Operation(o) if !is_windowed(o)) || Fused::has(spec);
     if library { Ok(None) } else { Ok(Some(templates::source(spec, config, Chip::HOPPER)?.text)) }
 }

@@ -3,7 +3,7 @@
 //! A scope is recognised if it computes exactly that, and refused otherwise: of GELU the tanh form is the library's, and its
 //! auxiliary tensor is GELU's argument. That of ReLU is a container of bits, set where its argument is positive.
 
-use crate::contraction::{ContractionProblem, IndexGroup};
+use crate::contraction::{ContractionProblem, IndexGroup, is_windowed};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::target::cuda::cublaslt::config::CublasLtConfig;
@@ -14,7 +14,7 @@ use indexmap::IndexMap;
 use sdfg::config::KernelConfig;
 use sdfg::library::calculus::pullback;
 use sdfg::{
-    Binary, Class, Combine, Direction, Dtype, Expr, IndexKind, Memlet, Op, Operand, Operation, Scalar, Scope, Storage, Unary, Unit,
+    Binary, Class, Combine, Direction, Dtype, Expr, Fill, IndexKind, Memlet, Op, Operand, Operation, Scalar, Scope, Storage, Unary, Unit,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,6 +45,7 @@ impl Fused {
     /// A contraction that is no matrix product.
     pub fn wanted(spec: &KernelSpec) -> Result<Option<Self>, KernelError> {
         match &spec.unit {
+            Unit::Operation(o) if is_windowed(o) => Ok(None),
             Unit::Operation(o) if o.class() == Class::Contraction => Fused::of(spec).map(Some),
             Unit::Scope(_) => Ok(Fused::of(spec).ok()),
             _ => Ok(None),
@@ -207,19 +208,19 @@ fn recognised(spec: &KernelSpec, scope: &Scope) -> Option<Fused> {
     let used = |data: &String| beside.contains(&data.as_str()) || [&a.data, &b.data].contains(&data);
     let some = epilogue.function.is_some() || epilogue.bias.is_some();
     (some && loads.keys().all(used) && beside.iter().all(|data| alike(data))).then_some(())?;
-    let at = |connector: &str, data: &str, subscripts: &[&Expr]| Operand {
+    let at = |connector: &str, data: &str, subscripts: &[&Expr], fill: Option<f64>| Operand {
         connector: connector.into(),
         data: data.into(),
         subscripts: subscripts.iter().map(|e| (*e).clone()).collect(),
-        fill: None,
+        fill: fill.map(Fill),
     };
     let subscripts: Vec<Expr> = out.indices.iter().map(|i| Expr::sym(i.as_str())).collect();
     let operation = Operation {
         name: spec.name.clone(),
         op: Op::Contraction { scale },
         indices: indices.iter().map(|i| (i.name.clone(), i.dim.clone())).collect::<IndexMap<_, _>>(),
-        inputs: vec![at("a", &a.data, &a.point()?), at("b", &b.data, &b.point()?)],
-        outputs: vec![at("out", &out.data, &subscripts.iter().collect::<Vec<_>>())],
+        inputs: vec![at("a", &a.data, &a.point()?, a.fill), at("b", &b.data, &b.point()?, b.fill)],
+        outputs: vec![at("out", &out.data, &subscripts.iter().collect::<Vec<_>>(), None)],
         pass: Direction::Forward,
         origin: None,
     };

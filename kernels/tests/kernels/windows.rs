@@ -1,0 +1,203 @@
+//! Contractions and reductions over windows against the interpreter: convolutions and pooling with strides, dilation, asymmetric padding,
+//! groups and channels of their own, in one to three dims of space.
+
+use crate::common::{self, Case, c, v};
+use crate::harness::{Failure, Reference, toolchain};
+use kernels::pool::Pool;
+use kernels::target::cpu::templates;
+use kernels::{ConfigSpace, KernelSpec};
+use sdfg::config::KernelConfig;
+use sdfg::{Binary, Combine, Expr, IndexKind, Memlet, Role, Scalar, Scope, Unit};
+
+/// A convolution along some dims of space.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    pub batch: i64,
+    /// Channels that come in, those that go out, and groups of them.
+    pub channels: [i64; 3],
+    /// Of each dim of space: size, extent of the window, stride, dilation, padding before and after.
+    pub space: &'static [[i64; 6]],
+    /// Whether each channel has a window of its own.
+    pub depthwise: bool,
+}
+
+const SPACE: [[&str; 3]; 3] = [["h", "r", "p"], ["w", "s", "q"], ["d", "t", "z"]];
+
+impl Window {
+    pub const PLAIN: Window =
+        Window { batch: 1, channels: [16, 32, 1], space: &[[9, 3, 1, 1, 1, 1], [11, 3, 1, 1, 1, 1]], depthwise: false };
+
+    fn sizes(&self) -> Vec<(&'static str, i64)> {
+        let [inside, outside, groups] = self.channels;
+        let mut sizes = vec![("n", self.batch), ("f", groups), ("i", inside / groups), ("c", inside), ("o", outside / groups)];
+        for (names, [size, window, stride, dilation, before, after]) in SPACE.iter().zip(self.space) {
+            let out = (size + before + after - (dilation * (window - 1) + 1)) / stride + 1;
+            sizes.extend(names.iter().copied().zip([*size, *window, out]));
+        }
+        sizes
+    }
+
+    /// Names of the dims of images, windows and results.
+    fn names(&self, which: usize) -> Vec<&'static str> {
+        SPACE[..self.space.len()].iter().map(|names| names[which]).collect()
+    }
+
+    /// The image under the window; `else` what lies outside.
+    fn image(&self, data: &str, channel: Expr, fill: f64) -> Memlet {
+        let places = SPACE.iter().zip(self.space).map(|([_, within, at], [_, _, stride, dilation, before, _])| {
+            Expr::Int(*stride) * Expr::sym(*at) + Expr::Int(*dilation) * Expr::sym(*within) - Expr::Int(*before)
+        });
+        let mut memlet = Memlet::at(data, [Expr::sym("n"), channel].into_iter().chain(places));
+        memlet.fill = Some(fill);
+        memlet
+    }
+
+    /// Containers of images and results.
+    fn program(&self) -> (sdfg::Sdfg, Vec<&'static str>) {
+        let mut p = common::program(&self.sizes());
+        let image: Vec<&str> = ["n", "c"].into_iter().chain(self.names(0)).collect();
+        common::heap(&mut p, "x", &image, Role::Input);
+        let out: Vec<&str> = match (self.depthwise, self.channels[2]) {
+            (true, _) => vec!["n", "c"],
+            (_, 1) => vec!["n", "o"],
+            _ => vec!["n", "f", "o"],
+        };
+        let out: Vec<&str> = out.into_iter().chain(self.names(2)).collect();
+        common::heap(&mut p, "y", &out, Role::Output);
+        (p, out)
+    }
+
+    /// Subscripts of the weights, those of the image's channel, and the indices that are summed.
+    fn parts(&self) -> (Vec<&'static str>, Expr, Vec<&'static str>) {
+        let groups = self.channels[2];
+        let (weights, channel, summed) = match (self.depthwise, groups) {
+            (true, _) => (vec!["c"], Expr::sym("c"), vec![]),
+            (_, 1) => (vec!["o", "c"], Expr::sym("c"), vec!["c"]),
+            _ => (vec!["f", "o", "i"], Expr::Int(self.channels[0] / groups) * Expr::sym("f") + Expr::sym("i"), vec!["i"]),
+        };
+        let with = |first: Vec<&'static str>| first.into_iter().chain(self.names(1)).collect();
+        (with(weights), channel, with(summed))
+    }
+
+    /// `y = Σ k · x`.
+    pub fn convolution(&self) -> Case {
+        let (mut p, out) = self.program();
+        let (weights, channel, summed) = self.parts();
+        common::heap(&mut p, "k", &weights, Role::Parameter);
+        let mut indices = common::over(&out, IndexKind::Independent);
+        indices.extend(common::over(&summed, IndexKind::Reduction));
+        let write = common::wcr(common::at("y", &out), Combine::Sum);
+        let sum = common::tasklet(write, v("k") * v("x"), vec![common::at("k", &weights), self.image("x", channel, 0.0)]);
+        Case { program: p, unit: Unit::Scope(Scope::new("convolution", indices, vec![sum])) }
+    }
+
+    /// `y = relu(Σ k · x + b) + u`.
+    pub fn with_epilogue(&self) -> Case {
+        let (mut p, out) = self.program();
+        let (weights, channel, summed) = self.parts();
+        common::heap(&mut p, "k", &weights, Role::Parameter);
+        let bias: Vec<&str> = out.iter().copied().filter(|d| ["f", "o"].contains(d) || (self.depthwise && *d == "c")).collect();
+        common::heap(&mut p, "b", &bias, Role::Parameter);
+        common::heap(&mut p, "u", &out, Role::Input);
+        common::local(&mut p, "t", &[]);
+        let write = common::wcr(common::at("t", &[]), Combine::Sum);
+        let sum = common::tasklet(write, v("k") * v("x"), vec![common::at("k", &weights), self.image("x", channel, 0.0)]);
+        let relu = Scalar::binary(Binary::Max, v("t") + v("b"), c(0.0)) + v("u");
+        let reads = vec![common::at("t", &[]), common::at("b", &bias), common::at("u", &out)];
+        let body = vec![common::map("sum", &summed, vec![sum]), common::tasklet(common::at("y", &out), relu, reads)];
+        Case { program: p, unit: Unit::Scope(Scope::new("with_epilogue", common::over(&out, IndexKind::Independent), body)) }
+    }
+
+    /// `dk = Σ dy · x`, over all places of the window.
+    pub fn weights(&self) -> Case {
+        let (mut p, out) = self.program();
+        p.containers.shift_remove("y");
+        let (weights, channel, _) = self.parts();
+        common::heap(&mut p, "dy", &out, Role::Input);
+        common::heap(&mut p, "dk", &weights, Role::Gradient);
+        let summed: Vec<&str> = out.iter().copied().filter(|d| !weights.contains(d)).collect();
+        let mut indices = common::over(&weights, IndexKind::Independent);
+        indices.extend(common::over(&summed, IndexKind::Reduction));
+        let write = common::wcr(common::at("dk", &weights), Combine::Sum);
+        let sum = common::tasklet(write, v("dy") * v("x"), vec![common::at("dy", &out), self.image("x", channel, 0.0)]);
+        Case { program: p, unit: Unit::Scope(Scope::new("weights", indices, vec![sum])) }
+    }
+
+    /// The maximum under the window.
+    pub fn pooling(&self) -> Case {
+        let window = Window { depthwise: true, ..*self };
+        let (p, out) = window.program();
+        let mut indices = common::over(&out, IndexKind::Independent);
+        indices.extend(common::over(&window.names(1), IndexKind::Reduction));
+        let write = common::wcr(common::at("y", &out), Combine::Max);
+        let max = common::tasklet(write, v("x"), vec![window.image("x", Expr::sym("c"), f64::NEG_INFINITY)]);
+        Case { program: p, unit: Unit::Scope(Scope::new("pooling", indices, vec![max])) }
+    }
+}
+
+/// Strides, dilation, padding on one side only, windows larger than the image, one row, prime sizes, several images, one dim and three.
+pub const WINDOWS: [(&str, Window); 11] = [
+    ("plain", Window::PLAIN),
+    ("strided", Window { space: &[[13, 3, 2, 1, 1, 1], [17, 3, 2, 1, 1, 1]], ..Window::PLAIN }),
+    ("dilated", Window { space: &[[13, 3, 1, 2, 2, 2], [16, 2, 3, 3, 0, 1]], ..Window::PLAIN }),
+    ("asymmetric", Window { batch: 2, space: &[[7, 3, 2, 1, 0, 1], [7, 5, 2, 1, 1, 3]], ..Window::PLAIN }),
+    ("one row", Window { space: &[[6, 1, 1, 1, 0, 0], [19, 7, 1, 1, 3, 3]], ..Window::PLAIN }),
+    ("larger than the image", Window { batch: 3, space: &[[2, 5, 1, 1, 3, 2], [3, 7, 1, 1, 3, 3]], ..Window::PLAIN }),
+    ("prime", Window { channels: [7, 37, 1], space: &[[23, 3, 1, 1, 1, 1], [29, 3, 1, 1, 1, 1]], ..Window::PLAIN }),
+    ("groups", Window { channels: [24, 48, 3], ..Window::PLAIN }),
+    ("depthwise", Window { batch: 2, channels: [24, 24, 1], depthwise: true, space: &[[9, 3, 2, 1, 1, 1], [14, 3, 1, 1, 1, 1]] }),
+    ("signal", Window { batch: 2, channels: [5, 19, 1], space: &[[101, 9, 4, 1, 2, 0]], ..Window::PLAIN }),
+    ("volume", Window { space: &[[4, 3, 1, 1, 1, 1], [5, 3, 2, 1, 1, 1], [9, 2, 1, 1, 0, 1]], ..Window::PLAIN }),
+];
+
+/// What is made of a window.
+pub const KINDS: [(&str, fn(&Window) -> Case); 4] = [
+    ("convolution", Window::convolution),
+    ("with epilogue", Window::with_epilogue),
+    ("weights", Window::weights),
+    ("pooling", Window::pooling),
+];
+
+/// A fixed spread of configurations of a space.
+fn spread(space: &dyn ConfigSpace, wanted: u64) -> impl Iterator<Item = KernelConfig> {
+    let count = space.count();
+    (0..wanted).map(move |n| space.config((n * 1_000_003 + n * n * 7919) % count))
+}
+
+/// Runs configurations of every kind of every window.
+fn each_equals(
+    windows: &[(&str, Window)],
+    configs: impl Fn(&KernelSpec) -> Result<Vec<KernelConfig>, Failure>,
+) -> Result<usize, Failure> {
+    let (pools, toolchain) = ([Pool::new(1)?, Pool::new(3)?], toolchain()?);
+    let (mut cases, mut kernels) = (Vec::new(), Vec::new());
+    for (name, window) in windows {
+        for (kind, make) in KINDS {
+            let Case { program, unit } = make(window);
+            let reference = Reference::new(&program, &unit)?;
+            let configs = configs(&reference.spec)?;
+            kernels.extend(configs.iter().map(|config| (reference.spec.clone(), config.clone())));
+            cases.push((format!("{kind}, {name}"), reference, configs));
+        }
+    }
+    templates::precompile(&kernels, &toolchain, kernels::CancelToken::default());
+    let mut checked = 0;
+    for (name, reference, configs) in cases {
+        for (n, config) in configs.into_iter().enumerate() {
+            let kernel = templates::compile(&reference.spec, &config, &toolchain).map_err(|e| format!("{name} under {config}: {e}"))?;
+            let (ratio, place) = reference.ratio(&reference.run(kernel.as_ref(), &config, &pools[n % 2])?);
+            assert!(ratio <= 1.0, "{name}: {place}, {ratio} times the tolerance, under {config}");
+            checked += 1;
+        }
+    }
+    Ok(checked)
+}
+
+#[test]
+fn maps_over_windows_equal_the_interpreter() -> Result<(), Failure> {
+    each_equals(&WINDOWS, |spec| {
+        let space = kernels::maps::MapSpace::new(spec)?;
+        Ok(spread(&space, 3).collect())
+    })?;
+    Ok(())
+}
