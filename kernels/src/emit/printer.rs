@@ -83,6 +83,8 @@ pub struct Printer<'a, D> {
     pub held: usize,
     /// Operands of products that are packed once for all points.
     pub prepared: Vec<Prepared>,
+    /// Functions that the kernel calls, by name.
+    pub functions: IndexMap<String, String>,
     /// Prefetched elements: a pack of neighbours, or the one value of a row.
     pub ahead: IndexMap<Element, String>,
     /// Whether this pass over a group stores reductions alone, because a later pass over the same group stores the rest.
@@ -143,6 +145,7 @@ impl<'a, D: TargetDialect> Printer<'a, D> {
             streamed: vec![],
             held: 0,
             prepared: vec![],
+            functions: IndexMap::new(),
             ahead: IndexMap::new(),
             silent: false,
         }

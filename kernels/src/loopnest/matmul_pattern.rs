@@ -1,6 +1,6 @@
 //! Which statements are matrix products.
 
-use crate::loopnest::{Element, NestStatement};
+use crate::loopnest::{Element, MemorySpace, NestStatement, NestTensor, slope};
 use sdfg::{Binary, Combine, Scalar};
 use std::collections::BTreeSet;
 
@@ -41,6 +41,61 @@ pub fn factors(code: &Scalar) -> Option<Factors> {
         [a, b] if a != b => Some(Factors { a: a.clone(), b: b.clone(), scale: scale.unwrap_or(Scalar::Const(1.0)) }),
         _ => None,
     }
+}
+
+/// Whether a statement is a sum of products of elements that lie in memory, over an index that both factors have, and over none that one of
+/// them lacks. Subscripts may be windows: affine, with a fill for what lies outside.
+pub fn is_direct(statement: &NestStatement, is_index: &dyn Fn(&str) -> bool, is_local: &dyn Fn(&str) -> bool, everywhere: &[&str]) -> bool {
+    let read = |connector: &str| statement.reads.iter().find(|(c, _)| c == connector).map(|(_, e)| e);
+    let found = factors(&statement.code).and_then(|f| Some((read(&f.a)?, read(&f.b)?, f.scale)));
+    let Some((a, b, scale)) = found.filter(|_| statement.combine == Some(Combine::Sum)) else { return false };
+    let mut varies = false;
+    scale.walk(&mut |s| {
+        if let Scalar::Index(e) = s {
+            varies |= e.symbols().iter().any(|i| is_index(i));
+        }
+    });
+    let indices =
+        |element: &Element| -> BTreeSet<String> { element.subscripts.iter().flat_map(|e| e.symbols()).filter(|s| is_index(s)).collect() };
+    let affine = |e: &Element| e.subscripts.iter().all(|s| s.symbols().iter().all(|i| !is_index(i) || slope(s, i).is_some()));
+    let plain = statement.write.subscripts.iter().all(|e| e.as_sym().is_some());
+    if varies || is_local(&a.data) || is_local(&b.data) || !affine(a) || !affine(b) || !plain {
+        return false;
+    }
+    let (a, b, mut out) = (indices(a), indices(b), indices(&statement.write));
+    if is_local(&statement.write.data) {
+        out.extend(everywhere.iter().filter(|i| a.contains(**i) || b.contains(**i)).map(|i| i.to_string()));
+    }
+    let summed = a.intersection(&b).any(|i| !out.contains(i));
+    let summed_alone = a.symmetric_difference(&b).any(|i| !out.contains(i));
+    summed && !summed_alone && !out.is_empty() && out.iter().all(|i| a.contains(i) || b.contains(i))
+}
+
+/// Whether a statement walks windows: what it reads is subscripted by several indices at a time, or has a fill.
+pub fn is_windowed(statement: &NestStatement, is_index: &dyn Fn(&str) -> bool) -> bool {
+    let several = |e: &sdfg::Expr| e.symbols().iter().filter(|i| is_index(i)).count() > 1;
+    statement.reads.iter().any(|(_, e)| e.fill.is_some() || e.subscripts.iter().any(several))
+}
+
+/// Whether products are made of a statement, read where they lie if `direct` asks for that or the statement walks windows.
+pub fn is_product(
+    statement: &NestStatement,
+    is_index: &dyn Fn(&str) -> bool,
+    tensors: &indexmap::IndexMap<String, NestTensor>,
+    everywhere: &[&str],
+    direct: bool,
+) -> bool {
+    let is_local = |data: &str| tensors.get(data).is_some_and(|t| t.space == MemorySpace::Local);
+    let types: BTreeSet<String> = statement
+        .reads
+        .iter()
+        .map(|(_, e)| e)
+        .chain([&statement.write])
+        .filter_map(|e| Some(tensors.get(&e.data)?.dtype.to_string()))
+        .collect();
+    let alike = types.len() == 1 && types.iter().all(|t| t == "f32" || t == "f64");
+    let wanted = direct || is_windowed(statement, is_index);
+    (wanted && alike && is_direct(statement, is_index, &is_local, everywhere)) || is_matmul(statement, is_index, &is_local, everywhere)
 }
 
 /// Whether a statement is a matrix product: a sum of products whose result has an index from each factor that the other lacks, and whose

@@ -138,6 +138,8 @@ pub struct GemmPlan {
     /// Columns are the side along which results are not neighbours: the other factor is then read where it lies, its rows as long
     /// as the depth, and only results are turned.
     pub across: bool,
+    /// Whether factors in memory are read where they lie, without packing panels: what products over windows always do on cores.
+    pub direct: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -162,6 +164,14 @@ pub struct LoopNest {
 }
 
 impl LoopNest {
+    /// Whether a group of products reads its factors where they lie.
+    pub fn is_direct(&self, group: &LoopGroup) -> bool {
+        let reads = || group.statements.iter().flat_map(|s| &s.reads).map(|(_, e)| e);
+        let heap = |e: &Element| matches!(self.tensors.get(&e.data).map(|t| &t.space), Some(MemorySpace::Heap { .. }));
+        let whole = |e: &Element| self.tensors.get(&e.data).is_some_and(|t| matches!(t.dtype, Dtype::F32 | Dtype::F64));
+        self.gemm.is_some_and(|plan| plan.direct) && group.is_gemm && reads().all(|e| heap(e) && whole(e))
+    }
+
     /// The blocked outer index, if vectors run along an outer index.
     pub fn block(&self) -> Option<&Loop> {
         self.outer.iter().find(|l| l.tag == Tag::Block)

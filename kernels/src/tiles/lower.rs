@@ -8,7 +8,7 @@
 
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, unsupported};
-use crate::loopnest::matmul_pattern::is_matmul;
+use crate::loopnest::matmul_pattern::{is_product, is_windowed};
 use crate::loopnest::streaming::{is_streamed, localized};
 use crate::loopnest::{Element, GemmPlan, Loop, LoopGroup, LoopNest, MemorySpace, NestStatement, NestTensor, Tag, Tile};
 use crate::maps::flatten::{Flat, Flattened, IndexRange, reductions, statements};
@@ -44,7 +44,8 @@ pub fn on_cores(spec: &KernelSpec) -> Result<(), KernelError> {
 /// Knobs: `tile` (`j:128,u:512`: iterations of a tile by outer index; absent ones are walked one by one), `depth` (steps
 /// packed at once), `arithmetic` (`f32`: factors of bf16 are widened, not multiplied as pairs), `columns` (`across`: results
 /// are neighbours along rows of a product, not along its columns), `vector` (indices, the first of which that a group has is
-/// its innermost), `reduce` (`sequential` or `private`), `form` (`streaming`: see [`crate::loopnest::streaming`]).
+/// its innermost), `reduce` (`sequential` or `private`), `form` (`direct`: products read their factors where they lie; `streaming`: see
+/// [`crate::loopnest::streaming`]).
 ///
 /// # Errors
 /// Scopes without a matrix product; knobs that the scope does not have; scopes that cannot be generated.
@@ -78,7 +79,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         Some("across") => true,
         Some(other) => return Err(knob_error("columns", other, "across, or nothing")),
     };
-    let sequential = mark(spec, config, &mut flattened, private)?;
+    let (sequential, direct) = mark(spec, config, &mut flattened, private)?;
     let sizes = sizes(&flattened.outer, config.knobs.get("tile"))
         .map_err(|value| knob_error("tile", &value, "index:iterations, separated by commas, for outer indices"))?;
     let Flattened { outer, mut statements, mut tensors, about } = flattened;
@@ -152,7 +153,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         }
     }
     hold(&groups, &mut tensors);
-    let gemm = Some(GemmPlan { block: Block::native(), depth, narrow, pairs, across });
+    let gemm = Some(GemmPlan { block: Block::native(), depth, narrow, pairs, across, direct });
     let (name, lanes, reuses) = (spec.name.clone(), ROW_LANES, IndexMap::new());
     let nest = LoopNest { name, outer: shared, tiles, gemm, vectors, lanes, groups, tensors, reuses, about };
     let nest = if is_streamed(config) { localized(nest) } else { nest };
@@ -166,30 +167,40 @@ fn stage(n: usize, group: &LoopGroup, statement: &NestStatement, product: bool) 
     if hands_on && (product || group.is_gemm) { n + 1 } else { 0 }
 }
 
+/// Whether a configuration has its products read factors where they lie.
+pub fn is_direct(config: &KernelConfig) -> bool {
+    config.knobs.get("form") == Some("direct")
+}
+
 /// Whether it has memory in a worker's tile.
 fn is_scratch(tensor: &NestTensor) -> bool {
     matches!(tensor.space, MemorySpace::Local | MemorySpace::Kept)
 }
 
-/// Finds the products and gives every other reduction a place of its own. Returns the indices that must be walked in order.
-fn mark(spec: &KernelSpec, config: &KernelConfig, flattened: &mut Flattened, private: bool) -> Result<BTreeSet<String>, KernelError> {
+/// The indices that must be walked in order, and whether products read their factors where they lie.
+type Marks = (BTreeSet<String>, bool);
+
+/// Finds the products and gives every other reduction a place of its own.
+fn mark(spec: &KernelSpec, config: &KernelConfig, flattened: &mut Flattened, private: bool) -> Result<Marks, KernelError> {
     let Flattened { outer, statements, tensors, .. } = flattened;
     let everywhere: Vec<&str> = outer.iter().map(|r| r.index.as_str()).collect();
     let is_local = |data: &str| tensors.get(data).is_some_and(|t| t.space == MemorySpace::Local);
     let double = tensors.values().any(|t| t.dtype == Dtype::F64);
     let multiplied = |dtype: Dtype| if double { dtype == Dtype::F64 } else { matches!(dtype, Dtype::F32 | Dtype::Bf16 | Dtype::F16) };
     let is_real = |data: &str| tensors.get(data).is_some_and(|t| multiplied(t.dtype));
-    let mut any = false;
+    let asked = is_direct(config);
+    let (mut any, mut direct) = (false, asked);
     for Flat { inner, statement, is_gemm } in statements.iter_mut() {
         let is_index = |name: &str| everywhere.contains(&name) || inner.iter().any(|r| r.index == name);
         let real = statement.reads.iter().map(|(_, e)| e).chain([&statement.write]).all(|e| is_real(&e.data));
-        *is_gemm = real && is_matmul(statement, &is_index, &is_local, &everywhere);
+        *is_gemm = real && is_product(statement, &is_index, tensors, &everywhere, asked);
         any |= *is_gemm;
+        direct |= *is_gemm && is_windowed(statement, &is_index);
     }
     if !any {
         return Err(unsupported(spec, "it has no matrix product"));
     }
-    let (mut direct, mut sequential) = (BTreeSet::new(), BTreeSet::new());
+    let (mut stored, mut sequential) = (BTreeSet::new(), BTreeSet::new());
     let mut rounded: Vec<(String, BTreeSet<String>)> = Vec::new();
     for flat in statements.iter().filter(|f| f.is_gemm && !is_local(&f.statement.write.data)) {
         let target = &flat.statement.write;
@@ -201,21 +212,21 @@ fn mark(spec: &KernelSpec, config: &KernelConfig, flattened: &mut Flattened, pri
             if !private {
                 sequential.extend(lacking.iter().cloned());
                 if whole {
-                    direct.insert(target.data.clone());
+                    stored.insert(target.data.clone());
                 } else if !read {
                     rounded.push((target.data.clone(), lacking));
                 }
             }
-        } else if whole && !read && is_reachable(spec, config, flat)? {
-            direct.insert(target.data.clone());
+        } else if whole && !read && (direct || is_reachable(spec, config, flat)?) {
+            stored.insert(target.data.clone());
         }
     }
     // One tile of sums is enough where the indices walked in order are the summed ones.
     for (data, _) in rounded.iter().filter(|(_, lacking)| *lacking == sequential) {
         keep(flattened, data);
     }
-    reductions(spec, flattened, &|data| !direct.contains(data))?;
-    Ok(sequential)
+    reductions(spec, flattened, &|data| !stored.contains(data))?;
+    Ok((sequential, direct))
 }
 
 /// Lets a product add up in scratch memory that lasts through the indices walked in order, and copies it out when it is whole.

@@ -6,6 +6,7 @@ mod contraction;
 mod factor;
 pub(crate) mod lower;
 pub(crate) mod space;
+pub(crate) mod windows;
 
 pub use contraction::expanded;
 pub use lower::lower;

@@ -3,11 +3,12 @@
 
 use crate::error::KernelError;
 use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice};
-use crate::loopnest::matmul_pattern::{Factors, factors, is_matmul};
+use crate::loopnest::matmul_pattern::{Factors, factors, is_product};
 use crate::loopnest::{self, BankedRows, NestStatement};
 use crate::maps::flatten::{Flat, Flattened, IndexRange, statements};
 use crate::mixed_radix::{MixedRadix, layouts};
 use crate::processor::pairs;
+use crate::tiles::windows::{CHANNELS, PLACES, with_image_layouts};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Dtype, Layout};
 use std::collections::BTreeSet;
@@ -44,14 +45,14 @@ impl Tiles {
 const PANEL: i64 = 32;
 
 /// An outer index, and how products use it.
-struct Outer {
-    range: IndexRange,
-    dim: String,
-    side: Side,
+pub(super) struct Outer {
+    pub range: IndexRange,
+    pub dim: String,
+    pub side: Side,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+pub(super) enum Side {
     /// In one factor of the first product that has it and in its result.
     Left,
     /// In the other factor and in the result.
@@ -62,17 +63,17 @@ enum Side {
 
 /// All layouts of the tensors and all knobs of one tile kernel.
 pub struct TileSpace {
-    spec: KernelSpec,
-    tiles: Tiles,
-    tensors: Vec<TensorChoice>,
+    pub(super) spec: KernelSpec,
+    pub(super) tiles: Tiles,
+    pub(super) tensors: Vec<TensorChoice>,
     /// Bytes of each tensor.
-    bytes: Vec<f64>,
-    outer: Vec<Outer>,
+    pub(super) bytes: Vec<f64>,
+    pub(super) outer: Vec<Outer>,
     /// Index → dim of everything walked.
     dims: Vec<(String, String)>,
     /// Positions in `tensors` of the results, largest first.
-    written: Vec<usize>,
-    products: Vec<NestStatement>,
+    pub(super) written: Vec<usize>,
+    pub(super) products: Vec<NestStatement>,
     reduces: &'static [&'static str],
     /// The outer indices that a product sums over: they are walked in order unless sums are private.
     summed: BTreeSet<String>,
@@ -83,6 +84,8 @@ pub struct TileSpace {
     local: i64,
     /// Whether it is a product and nothing else.
     single: bool,
+    /// Whether factors are read where they lie.
+    direct: bool,
 }
 
 impl TileSpace {
@@ -91,6 +94,10 @@ impl TileSpace {
     pub fn of(spec: &KernelSpec, tiles: Tiles) -> Result<Self, KernelError> {
         // What can be lowered at all can be lowered point by point, however large a point is.
         let point = crate::tiles::lower(spec, &KernelConfig { knobs: Knobs::default().with("tile", ""), ..KernelConfig::default() })?;
+        let direct = point.gemm.is_some_and(|plan| plan.direct);
+        if direct && tiles.is_gpu() {
+            return Err(crate::kernel::unsupported(spec, "tiles on GPUs multiply no windows"));
+        }
         let Flattened { outer, statements, tensors: seen, .. } = statements(spec, true)?;
         let (mut tensors, mut bytes, mut written) = (Vec::new(), Vec::new(), Vec::new());
         for argument in spec.arguments() {
@@ -98,14 +105,15 @@ impl TileSpace {
             if argument.access == crate::kernel::ArgumentAccess::Write {
                 written.push((spec.shape(&argument.data)?.iter().product::<usize>(), tensors.len()));
             }
-            tensors.push(TensorChoice { data: argument.data, layouts: Layout::permutations(&argument.dims) });
+            let choice = TensorChoice { data: argument.data, layouts: Layout::permutations(&argument.dims) };
+            tensors.push(if direct { with_image_layouts(spec, choice) } else { choice });
         }
         written.sort_by_key(|(elements, _)| std::cmp::Reverse(*elements));
         let everywhere: Vec<&str> = outer.iter().map(|r| r.index.as_str()).collect();
         let is_local = |data: &str| seen.get(data).is_some_and(|t| t.space == loopnest::MemorySpace::Local);
         let product = |flat: &&Flat| {
             let is_index = |name: &str| everywhere.contains(&name) || flat.inner.iter().any(|r| r.index == name);
-            is_matmul(&flat.statement, &is_index, &is_local, &everywhere)
+            is_product(&flat.statement, &is_index, &seen, &everywhere, direct)
         };
         let found: Vec<&Flat> = statements.iter().filter(product).collect();
         let flop = found.iter().map(|f| 2.0 * f.inner.iter().chain(&outer).map(|r| r.count as f64).product::<f64>()).sum();
@@ -158,6 +166,7 @@ impl TileSpace {
             spec: spec.clone(),
             tiles,
             single,
+            direct,
             tensors,
             bytes,
             outer,
@@ -174,6 +183,9 @@ impl TileSpace {
 
     /// The same with layouts in panels of `width` columns as well.
     pub fn in_panels(self, width: usize) -> Self {
+        if self.direct {
+            return self;
+        }
         let tensors = self.tensors.into_iter().map(|t| crate::split_blocked_dims::with_panels(&self.spec, t, width)).collect();
         TileSpace { tensors, ..self }
     }
@@ -188,12 +200,12 @@ impl TileSpace {
         self.bytes.iter().sum()
     }
 
-    fn layout(&self, config: &KernelConfig, data: &str) -> Layout {
+    pub(super) fn layout(&self, config: &KernelConfig, data: &str) -> Layout {
         config.layouts.get(data).cloned().unwrap_or_default()
     }
 
     /// The indices along which tensors are contiguous: first those of a layout, then of results, then of operands.
-    fn vectors(&self, config: &KernelConfig, first: &Layout) -> Vec<String> {
+    pub(super) fn vectors(&self, config: &KernelConfig, first: &Layout) -> Vec<String> {
         let others = (0..self.tensors.len()).filter(|n| !self.written.contains(n));
         let layouts = self.written.iter().copied().chain(others).map(|n| self.layout(config, &self.tensors[n].data));
         let mut found: Vec<String> = Vec::new();
@@ -319,6 +331,9 @@ impl TileSpace {
     /// Predicted bytes, weighted by how badly each tensor is walked, and by how far tiles are from the usual size; on a GPU with what is
     /// done meanwhile, in bytes of the same time.
     pub fn cost(&self, config: &KernelConfig) -> f64 {
+        if self.direct {
+            return self.cost_of_windows(config);
+        }
         let vector = config.knobs.get("vector").unwrap_or_default().split(',').next().unwrap_or_default();
         let vector_dim = self.dims.iter().find(|(i, _)| i == vector).map_or("", |(_, d)| d.as_str());
         let root = |data: &str| self.spec.root(data).to_string();
@@ -389,13 +404,13 @@ impl TileSpace {
 const ACROSS: f64 = 4.0;
 
 /// Iterations of an index in a tile, by the knob `tile`.
-fn size(tile: &str, index: &str) -> i64 {
+pub(super) fn size(tile: &str, index: &str) -> i64 {
     let of = |part: &str| part.split_once(':').filter(|(i, _)| *i == index).and_then(|(_, n)| n.parse::<i64>().ok());
     tile.split(',').find_map(of).unwrap_or(1).max(1)
 }
 
 /// The size of tiles that are as equal as can be, given their number, at least one.
-fn divided(count: i64, tiles: i64) -> i64 {
+pub(super) fn divided(count: i64, tiles: i64) -> i64 {
     (count + tiles.max(1) - 1) / tiles.max(1)
 }
 
@@ -420,6 +435,10 @@ impl ConfigSpace for TileSpace {
     }
 
     fn count(&self) -> u64 {
+        if self.direct {
+            let knobs = (CHANNELS.len() * PLACES.len() * self.reduces.len()) as u64;
+            return layouts(&self.tensors).saturating_mul(knobs);
+        }
         let Tiles { short, long, depths, .. } = self.tiles;
         let knobs = (short.len() * long.len() * 2 * depths.len() * 2 * self.reduces.len() * self.pairs.len()) as u64;
         layouts(&self.tensors).saturating_mul(knobs)
@@ -427,6 +446,16 @@ impl ConfigSpace for TileSpace {
 
     fn config(&self, n: u64) -> KernelConfig {
         let mut digits = MixedRadix::of(n, self.count());
+        if self.direct {
+            let reduce = self.reduces[digits.below(self.reduces.len())];
+            let (channels, places) = (CHANNELS[digits.below(CHANNELS.len())], PLACES[digits.below(PLACES.len())]);
+            let config = KernelConfig { layouts: digits.layouts(&self.tensors), knobs: Knobs::default() };
+            let mut knobs = self.walk_windows(&config, channels, places);
+            if self.reduces.len() > 1 {
+                knobs = knobs.with("reduce", reduce);
+            }
+            return KernelConfig { knobs, ..config };
+        }
         let Tiles { short, long, depths, .. } = self.tiles;
         let (depth, reduce) = (depths[digits.below(depths.len())], self.reduces[digits.below(self.reduces.len())]);
         let pairs = self.pairs[digits.below(self.pairs.len())];
@@ -464,6 +493,9 @@ impl ConfigSpace for TileSpace {
             .iter()
             .filter_map(|l| l.innermost().map(String::from))
             .collect();
+        if self.direct {
+            return true;
+        }
         let first = config.knobs.get("vector").and_then(|v| v.split(',').next());
         let vector = first.and_then(|v| self.dims.iter().find(|(i, _)| i == v)).map(|(_, d)| d.clone());
         vector.is_none_or(|v| inner.contains(&v)) && config.knobs.get("depth").and_then(|d| d.parse().ok()) == Some(self.tiles.depths[0])

@@ -165,10 +165,7 @@ fn spread(space: &dyn ConfigSpace, wanted: u64) -> impl Iterator<Item = KernelCo
 }
 
 /// Runs configurations of every kind of every window.
-fn each_equals(
-    windows: &[(&str, Window)],
-    configs: impl Fn(&KernelSpec) -> Result<Vec<KernelConfig>, Failure>,
-) -> Result<usize, Failure> {
+fn each_equals(windows: &[(&str, Window)], configs: impl Fn(&KernelSpec) -> Result<Vec<KernelConfig>, Failure>) -> Result<usize, Failure> {
     let (pools, toolchain) = ([Pool::new(1)?, Pool::new(3)?], toolchain()?);
     let (mut cases, mut kernels) = (Vec::new(), Vec::new());
     for (name, window) in windows {
@@ -199,5 +196,16 @@ fn maps_over_windows_equal_the_interpreter() -> Result<(), Failure> {
         let space = kernels::maps::MapSpace::new(spec)?;
         Ok(spread(&space, 3).collect())
     })?;
+    Ok(())
+}
+
+/// Products that read their factors where they lie, in plain and blocked layouts of images and weights, with and without an epilogue.
+#[test]
+fn direct_products_over_windows_equal_the_interpreter() -> Result<(), Failure> {
+    let checked = each_equals(&WINDOWS, |spec| {
+        let Ok(space) = kernels::tiles::TileSpace::new(spec) else { return Ok(vec![]) };
+        Ok(spread(&space, 8).collect())
+    })?;
+    assert_eq!(checked, 3 * 8 * WINDOWS.len());
     Ok(())
 }

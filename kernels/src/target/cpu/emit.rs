@@ -12,6 +12,7 @@ use crate::loopnest::{LoopNest, MemorySpace, Tag, Tile};
 use crate::runtime::dropout::Mask;
 use crate::target::cpu::dialect::C;
 pub(crate) use crate::target::cpu::dialect::Printer;
+use crate::target::cpu::direct::PRELUDE;
 use sdfg::config::KernelConfig;
 use sdfg::{Combine, Dtype};
 use std::collections::BTreeSet;
@@ -74,6 +75,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
             printer.line(1, format!("if ({whole}) {{"));
         }
         match group.is_gemm {
+            true if nest.is_direct(group) => printer.direct(group, 1)?,
             true => printer.gemm(group, 1)?,
             false => printer.group(group, 1)?,
         }
@@ -155,8 +157,13 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     text += &format!("#define LANES {}\n", nest.lanes);
     text += if double { "#define REAL_IS_DOUBLE\ntypedef double real;\n" } else { "typedef float real;\n" };
     text += functions::c_prelude();
-    if let Some(products) = &nest.gemm {
+    let library = nest.gemm.as_ref().filter(|_| nest.groups.iter().any(|g| g.is_gemm && !nest.is_direct(g)));
+    if let Some(products) = library {
         text += &products.calls(double);
+    }
+    if let Some(products) = nest.gemm.as_ref().filter(|_| !printer.functions.is_empty()) {
+        text += &format!("\n#ifndef VEC_BYTES\n#define VEC_BYTES {}\n#endif\n{PRELUDE}", products.block.vector);
+        printer.functions.values().for_each(|function| text += function);
     }
     let declarations: Vec<&str> = points.iter().map(|(d, _)| d).chain(parameters.iter().map(|(d, _, _)| d)).map(String::as_str).collect();
     text += &format!("\n/* One point of the outer maps. */\nALWAYS void point(\n    {})\n{{\n{body}}}\n", declarations.join(",\n    "));
@@ -236,7 +243,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     Ok(CSource {
         text,
         names: printer.given_names(),
-        library: nest.gemm.as_ref().map(|products| products.code(double)),
+        library: library.map(|products| products.code(double)),
         prepared,
         preparations,
         integers: printer.integers.values().copied().collect(),

@@ -50,7 +50,7 @@ impl Lines {
 
 impl Printer<'_> {
     /// C text of a pointer to an element with some indices at their first iteration.
-    fn pointer(&mut self, element: &Element, first: &BTreeMap<String, Expr>) -> Result<String, KernelError> {
+    pub(super) fn pointer(&mut self, element: &Element, first: &BTreeMap<String, Expr>) -> Result<String, KernelError> {
         let subscripts = element.subscripts.iter().map(|e| e.substitute(first)).collect();
         Ok(format!("&{}", self.place(&Element { subscripts, ..element.clone() })?))
     }
@@ -303,7 +303,7 @@ impl Printer<'_> {
 
     /// Room for an operand packed for all points: its number, its elements with those that vectors may touch beyond them, and C text of where
     /// it starts.
-    fn reserve(&mut self, elements: i64, bytes: usize) -> (usize, i64, String) {
+    pub(super) fn reserve(&mut self, elements: i64, bytes: usize) -> (usize, i64, String) {
         let number = self.prepared.len();
         let at: i64 = self.prepared.iter().map(|p| p.elements).sum();
         let elements = elements + 2 * 64 / bytes as i64;

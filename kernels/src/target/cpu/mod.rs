@@ -3,6 +3,7 @@
 mod canonical;
 pub mod compile;
 mod dialect;
+mod direct;
 pub mod emit;
 mod emit_gemm;
 pub(crate) mod executable;

@@ -1,0 +1,289 @@
+//! Where a direct product finds a factor: in place, in a copy with the fill around it, or packed in vectors.
+
+use super::Axis;
+use crate::emit::printer::Prepared;
+use crate::emit::scalar::{constant, integer};
+use crate::error::KernelError;
+use crate::loopnest::{Element, MemorySpace, slope};
+use crate::target::cpu::emit::Printer;
+use sdfg::Expr;
+use std::collections::BTreeMap;
+
+/// Steps of a copy that give all workers something to do.
+const SHARES: i64 = 16;
+
+/// The copy of an operand: where it starts among what is prepared, and the element at its beginning.
+#[derive(Clone, Debug)]
+struct Whole {
+    at: String,
+    lows: Vec<i64>,
+}
+
+/// A factor of a direct product.
+#[derive(Clone, Debug)]
+pub struct Operand {
+    pub element: Element,
+    /// Elements between neighbours along each dim.
+    pub strides: Vec<i64>,
+    copy: Option<Whole>,
+}
+
+/// A factor packed in vectors: all of its other indices, then vectors, then the depth, then lanes.
+#[derive(Clone, Debug)]
+pub struct Packed {
+    /// C text of where the first vector is.
+    pub start: String,
+    /// Elements between neighbours along each index but the lanes'.
+    pub strides: BTreeMap<String, i64>,
+    /// Elements between vectors.
+    pub apart: i64,
+}
+
+impl Operand {
+    pub fn is_copied(&self) -> bool {
+        self.copy.is_some()
+    }
+}
+
+impl Printer<'_> {
+    /// A factor, copied if it is read outside its container.
+    pub fn operand(&mut self, element: Element) -> Result<Operand, KernelError> {
+        let (strides, ..) = self.strides(&element.data)?;
+        let mut operand = Operand { element, strides, copy: None };
+        let shape = self.tensor(&operand.element.data)?.shape.clone();
+        if !matches!(self.tensor(&operand.element.data)?.space, MemorySpace::Heap { .. }) {
+            return Ok(operand);
+        }
+        let mut leaves = false;
+        for (subscript, size) in operand.element.subscripts.clone().iter().zip(&shape) {
+            let (low, high) = self.hull(&operand.element, subscript)?;
+            leaves |= low < 0 || high >= *size;
+        }
+        if leaves {
+            self.copy_whole(&mut operand)?;
+        }
+        Ok(operand)
+    }
+
+    /// All iterations of an index, over all tiles.
+    pub fn whole_count(&self, index: &str) -> Option<i64> {
+        if let Some(tile) = self.nest.tiles.iter().find(|t| t.index == index) {
+            return Some(tile.count);
+        }
+        let mut loops = self.nest.outer.iter().chain(self.nest.groups.iter().flat_map(|g| &g.loops));
+        loops.find(|l| l.index == index).map(|l| l.count)
+    }
+
+    /// An expression with loops over tiles at the first one.
+    fn untiled(&self, e: &Expr) -> Expr {
+        e.substitute(&self.nest.tiles.iter().map(|t| (t.outer.clone(), Expr::Int(0))).collect())
+    }
+
+    /// Least and greatest value of a subscript over all iterations.
+    fn hull(&self, element: &Element, subscript: &Expr) -> Result<(i64, i64), KernelError> {
+        let wrong = || self.unsupported(format!("`{}` is subscripted by `{subscript}` in a product", element.data));
+        let (e, mut zero) = (self.untiled(subscript), BTreeMap::new());
+        let (mut low, mut high) = (0, 0);
+        for index in e.symbols() {
+            let Some(count) = self.whole_count(&index) else { continue };
+            let step = slope(&e, &index).and_then(|s| s.eval(&self.symbols()).ok()).ok_or_else(wrong)?;
+            zero.insert(index, Expr::Int(0));
+            (low, high) = (low + (step * (count - 1)).min(0), high + (step * (count - 1)).max(0));
+        }
+        let first = e.substitute(&zero).eval(&self.symbols()).map_err(|_| wrong())?;
+        Ok((first + low, first + high))
+    }
+
+    /// Copies what is read of an operand, before the first point, with the fill around it.
+    pub fn copy_whole(&mut self, operand: &mut Operand) -> Result<(), KernelError> {
+        let element = operand.element.clone();
+        if !self.is_given(&element.data) {
+            return Err(self.unsupported(format!("`{}` is read outside of what the same kernel writes of it", element.data)));
+        }
+        let tensor = self.tensor(&element.data)?;
+        /// One dim: least and greatest subscript, size, strides in memory and in the copy.
+        struct Dim {
+            low: i64,
+            high: i64,
+            size: i64,
+            from: i64,
+            to: i64,
+        }
+        let mut dims = Vec::new();
+        for ((subscript, size), from) in element.subscripts.iter().zip(&tensor.shape).zip(&operand.strides) {
+            let (low, high) = self.hull(&element, subscript)?;
+            dims.push(Dim { low, high, size: *size, from: *from, to: 0 });
+        }
+        let mut order: Vec<usize> = (0..dims.len()).collect();
+        order.sort_by_key(|n| std::cmp::Reverse(dims[*n].from));
+        let mut elements = 1;
+        for n in order.iter().rev() {
+            dims[*n].to = elements;
+            elements *= dims[*n].high - dims[*n].low + 1;
+        }
+        // The innermost dims that are copied whole are one run with the next dim.
+        let (mut run, mut each) = (order.len().saturating_sub(1), 1);
+        while run > 0 {
+            let (inner, outer) = (&dims[order[run]], &dims[order[run - 1]]);
+            if inner.low != 0 || inner.high + 1 != inner.size || inner.from != each || outer.from != each * inner.size {
+                break;
+            }
+            (each, run) = (each * inner.size, run - 1);
+        }
+        let last = &dims[order[run]];
+        if last.from != each {
+            return Err(self.unsupported(format!("`{}` has no neighbours in memory", element.data)));
+        }
+        let (mut shared, mut steps) = (0, 1);
+        while shared < run && steps < SHARES {
+            steps *= dims[order[shared]].high - dims[order[shared]].low + 1;
+            shared += 1;
+        }
+        let at = self.reserve(elements, if self.double { 8 } else { 4 });
+        let (at, elements) = (at.2, at.1);
+        let first = self.strides(&element.data)?.2;
+        let name = self.identifier(&element.data);
+        self.pointers.insert(element.data.clone());
+        let fill = constant(element.fill.map_or(0.0, f64::from_bits), self.double);
+        let mut code = "int64_t rest = at;".to_string();
+        for n in (0..shared).rev() {
+            let dim = &dims[order[n]];
+            let extent = dim.high - dim.low + 1;
+            code += &format!(" const int64_t e{n} = rest % {extent}; rest /= {extent};");
+        }
+        code += " (void)rest;";
+        for n in shared..run {
+            let dim = &dims[order[n]];
+            code += &format!(" for (int64_t e{n} = 0; e{n} < {}; ++e{n})", dim.high - dim.low + 1);
+        }
+        let (mut to, mut from, mut inside) = (vec![at.clone()], vec![format!("{first}")], Vec::new());
+        for (n, dim) in order[..run].iter().map(|n| &dims[*n]).enumerate() {
+            to.push(format!("e{n} * {}", dim.to));
+            from.push(format!("(e{n} + ({})) * {}", dim.low, dim.from));
+            if dim.low < 0 || dim.high >= dim.size {
+                inside.push(format!("e{n} + ({}) >= 0 && e{n} + ({}) < {}", dim.low, dim.low, dim.size));
+            }
+        }
+        // Of a run: what stands before the container, in it, and after it.
+        let (begin, end) = (last.low.max(0).min(last.size), (last.high + 1).min(last.size).max(0));
+        let before = (-last.low).clamp(0, last.high - last.low + 1);
+        let count = (end - begin).max(0);
+        let after = last.high - last.low + 1 - before - count;
+        from.push(format!("{}", begin * last.from));
+        let inside = if inside.is_empty() { "1".to_string() } else { inside.join(" && ") };
+        code += &format!(
+            " pad_run(prepared + {}, {name} + {}, {inside}, {}, {}, {}, {fill});",
+            to.join(" + "),
+            from.join(" + "),
+            before * each,
+            count * each,
+            after * each
+        );
+        self.prepared.push(Prepared { elements, steps, code: format!("{{ {code} }}") });
+        operand.strides = dims.iter().map(|d| d.to).collect();
+        operand.copy = Some(Whole { at, lows: dims.iter().map(|d| d.low).collect() });
+        Ok(())
+    }
+
+    /// C text of a pointer to the element of a factor with some indices at their first iteration.
+    pub fn start(&mut self, operand: &Operand, first: &BTreeMap<String, Expr>) -> Result<String, KernelError> {
+        let Some(Whole { at, lows }) = operand.copy.clone() else { return self.pointer(&operand.element, first) };
+        let mut terms = vec![format!("prepared + {at}")];
+        for ((subscript, low), stride) in operand.element.subscripts.iter().zip(lows).zip(&operand.strides) {
+            match subscript.substitute(first) {
+                Expr::Int(at) => terms.push(format!("({})", (at - low) * stride)),
+                e => terms.push(format!("({} - ({low})) * {stride}", integer(&e, self))),
+            }
+        }
+        Ok(terms.join(" + "))
+    }
+
+    /// Whether an operand can be packed: this kernel does not write it, and plain indices subscript it.
+    pub fn may_pack(&self, operand: &Operand) -> bool {
+        let mut seen = std::collections::BTreeSet::new();
+        let plain = |e: &Expr| self.untiled(e).as_sym().is_some_and(|name| seen.insert(name.to_string())) || e.as_int() == Some(0);
+        operand.copy.is_none() && self.is_given(&operand.element.data) && operand.element.subscripts.iter().all(plain)
+    }
+
+    /// Packs an operand in vectors along the index `lane`, for steps of the depth in this order.
+    pub fn packed(&mut self, operand: &Operand, lane: &str, depth: &[Axis], lanes: i64) -> Result<Packed, KernelError> {
+        let element = operand.element.clone();
+        let summed = |index: &String| depth.iter().any(|axis| axis.indices.contains(index));
+        let mut others: Vec<(String, i64, i64)> = Vec::new();
+        let mut across = (1, 0);
+        for (subscript, stride) in element.subscripts.iter().zip(&operand.strides) {
+            let e = self.untiled(subscript);
+            let Some(index) = e.as_sym().map(String::from) else { continue };
+            let count = self.whole_count(&index).unwrap_or(1);
+            if index == lane {
+                across = (count, *stride);
+            } else if !summed(&index) {
+                others.push((index, count, *stride));
+            }
+        }
+        // Steps of the depth, from inner to outer: what is one loop in memory, too, is one here.
+        let mut strides = BTreeMap::new();
+        let mut next = lanes;
+        let mut loops: Vec<(i64, i64)> = Vec::new();
+        for axis in depth.iter().rev() {
+            for index in &axis.indices {
+                let count = self.whole_count(index).unwrap_or(1);
+                let from = self.distance(&element, &operand.strides, index)?.unwrap_or(0);
+                strides.insert(index.clone(), next);
+                next *= count;
+                match loops.last_mut() {
+                    Some((inner, step)) if *inner * *step == from => *inner *= count,
+                    _ => loops.push((count, from)),
+                }
+            }
+        }
+        let apart = next;
+        let vectors = (across.0 + lanes - 1) / lanes;
+        let mut total = vectors * apart;
+        let mut steps = vectors;
+        for (index, count, _) in others.iter().rev() {
+            strides.insert(index.clone(), total);
+            (total, steps) = (total * count, steps * count);
+        }
+        let (_, elements, at) = self.reserve(total, if self.double { 8 } else { 4 });
+        let all = self.nest.outer.iter().chain(self.nest.groups.iter().flat_map(|g| &g.loops));
+        let zero: BTreeMap<String, Expr> = all.map(|l| (l.index.clone(), Expr::Int(0))).collect();
+        let from = self.pointer(&element, &zero)?;
+        let mut code = format!("int64_t rest = at; const int64_t vector = rest % {vectors}; rest /= {vectors};");
+        let mut terms = vec![from, format!("vector * {}", lanes * across.1)];
+        for (n, (_, count, stride)) in others.iter().enumerate().rev() {
+            code += &format!(" const int64_t u{n} = rest % {count}; rest /= {count};");
+            terms.push(format!("u{n} * {stride}"));
+        }
+        code += &format!(" (void)rest; real *to = prepared + {at} + at * {apart}; const real *const from = {};", terms.join(" + "));
+        let (inner, outer) = loops.split_first().map_or(((1, 0), &[][..]), |(inner, outer)| (*inner, outer));
+        let mut place = vec!["from".to_string()];
+        for (n, (count, stride)) in outer.iter().enumerate().rev() {
+            code += &format!(" for (int64_t d{n} = 0; d{n} < {count}; ++d{n})");
+            place.push(format!("d{n} * {stride}"));
+        }
+        let valid = format!("min_of(VL, {} - vector * VL)", across.0);
+        code += &format!(" to = pack_vectors(to, {}, {valid}, {}, {}, {});", place.join(" + "), across.1, inner.0, inner.1);
+        self.prepared.push(Prepared { elements, steps, code: format!("{{ {code} }}") });
+
+        // Where this point begins.
+        let mut start = vec![format!("prepared + {at}")];
+        for (index, ..) in &others {
+            let stride = strides[index];
+            if let Some(tile) = self.nest.tiles.iter().find(|t| t.index == *index) {
+                start.push(format!("{} * {}", self.index(&tile.outer), tile.size * stride));
+            } else if self.nest.outer.iter().any(|l| l.index == *index) {
+                start.push(format!("{} * {stride}", self.index(index)));
+            }
+        }
+        if let Some(tile) = self.nest.tiles.iter().find(|t| t.index == lane) {
+            if tile.size % lanes != 0 {
+                return Err(self.unsupported(format!("tiles of `{lane}` have {} iterations, no whole vectors of {lanes}", tile.size)));
+            }
+            start.push(format!("{} * {}", self.index(&tile.outer), tile.size / lanes * apart));
+        } else if self.nest.outer.iter().any(|l| l.index == lane) {
+            return Err(self.unsupported(format!("`{lane}` is walked one by one, not in whole vectors")));
+        }
+        Ok(Packed { start: start.join(" + "), strides, apart })
+    }
+}

@@ -1,0 +1,158 @@
+//! C of one micro-kernel of a direct product: a register block of sums over the whole depth.
+
+use std::fmt::Write;
+
+/// A loop over the depth: iterations, and elements between them in the factor of vectors and in the other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DepthLoop {
+    pub count: i64,
+    pub strides: [i64; 2],
+}
+
+/// Distances in elements, all of them known when the text is made: addresses are one register and a constant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MicroKernel {
+    /// Lanes of a vector.
+    pub lanes: i64,
+    pub vectors: i64,
+    pub rows: [i64; 2],
+    /// From outer to inner.
+    pub depth: Vec<DepthLoop>,
+    /// Between vectors, and between lanes, in the factor of vectors.
+    pub vector: [i64; 2],
+    /// Between rows in the other factor.
+    pub row: [i64; 2],
+    /// Where the other factor has lanes as well, and is multiplied vector by vector: between its vectors, and between its lanes.
+    pub other: Option<[i64; 2]>,
+    /// In the result: between rows, between vectors, between lanes.
+    pub out_rows: [i64; 2],
+    pub out: [i64; 2],
+    /// Whether the last vector alone may have fewer lanes, or else each of them.
+    pub last_is_partial: bool,
+}
+
+/// Steps of the depth in one round of the innermost loop.
+const STEPS: i64 = 4;
+
+impl MicroKernel {
+    fn each_row(&self) -> impl Iterator<Item = (i64, i64, i64)> + '_ {
+        (0..self.rows[0]).flat_map(move |a| (0..self.rows[1]).map(move |b| (a * self.rows[1] + b, a, b)))
+    }
+
+    /// The function: its name, and its text, which is the same wherever the name is.
+    pub fn code(&self) -> (String, String) {
+        let mut body = String::new();
+        let sums = || self.each_row().flat_map(|(i, ..)| (0..self.vectors).map(move |v| (i, v)));
+        for (i, v) in sums() {
+            let _ = writeln!(body, "    reg_t c{i}_{v} = {{0}};");
+        }
+        let names: Vec<String> = (0..self.vectors).map(|v| format!("w{v}")).collect();
+        let _ = writeln!(body, "    reg_t x, {};\n    (void)x, (void)lanes;", names.join(", "));
+        self.nest(&mut body, 0, "    ");
+        for (i, v) in sums() {
+            let _ = writeln!(body, "    c{i}_{v} *= scale;");
+        }
+        let whole = if self.last_is_partial { self.vectors * self.lanes } else { self.lanes };
+        if self.out[1] == 1 {
+            let _ = writeln!(body, "    if (lanes >= {whole}) {{\n        if (add) {{");
+            let places: Vec<(i64, i64, i64)> = self
+                .each_row()
+                .flat_map(|(i, a, b)| (0..self.vectors).map(move |v| (i, v, a * self.out_rows[0] + b * self.out_rows[1] + v * self.out[0])))
+                .collect();
+            for (i, v, at) in &places {
+                let _ = writeln!(body, "            c{i}_{v} += *(const lanes_t *)(c + {at});");
+            }
+            let _ = writeln!(body, "        }}");
+            for (i, v, at) in &places {
+                let _ = writeln!(body, "        *(lanes_t *)(c + {at}) = c{i}_{v};");
+            }
+            let _ = writeln!(body, "        return;\n    }}");
+        }
+        self.scatter(&mut body);
+        let name = format!("direct_{}", &blake3::hash(body.as_bytes()).to_hex()[..16]);
+        let guard = name.to_uppercase();
+        let parameters = "const real *restrict w, const real *restrict s, real *restrict c, int64_t add, real scale, int64_t lanes";
+        let text =
+            format!("#ifndef {guard}\n#define {guard}\nstatic __attribute__((noinline)) void {name}({parameters})\n{{\n{body}}}\n#endif\n");
+        (name, text)
+    }
+
+    /// Loops over the depth from a level on.
+    fn nest(&self, body: &mut String, level: usize, indent: &str) {
+        let Some(DepthLoop { count, strides: [w, s] }) = self.depth.get(level).copied() else {
+            self.step(body, indent, [0, 0]);
+            return;
+        };
+        if level + 1 < self.depth.len() {
+            let _ = writeln!(body, "{indent}for (int64_t d{level} = 0; d{level} < {count}; ++d{level}, w += {w}, s += {s}) {{");
+            let inner = format!("{indent}    ");
+            let _ = writeln!(body, "{inner}const real *const w_{level} = w, *const s_{level} = s;");
+            self.nest(body, level + 1, &inner);
+            let _ = writeln!(body, "{inner}w = w_{level}, s = s_{level};\n{indent}}}");
+            return;
+        }
+        let rounds = if count <= STEPS { 0 } else { count / STEPS };
+        if rounds > 0 {
+            let (far_w, far_s) = (STEPS * w, STEPS * s);
+            let _ = writeln!(body, "{indent}for (int64_t d{level} = 0; d{level} < {rounds}; ++d{level}, w += {far_w}, s += {far_s}) {{");
+            let inner = format!("{indent}    ");
+            for step in 0..STEPS {
+                self.step(body, &inner, [step * w, step * s]);
+            }
+            let _ = writeln!(body, "{indent}}}");
+        }
+        for step in 0..count - rounds * STEPS {
+            self.step(body, indent, [step * w, step * s]);
+        }
+    }
+
+    /// One step of the depth, at a distance from where the factors are.
+    fn step(&self, body: &mut String, indent: &str, [w, s]: [i64; 2]) {
+        for v in 0..self.vectors {
+            let at = w + v * self.vector[0];
+            let _ = match self.vector[1] {
+                1 => writeln!(body, "{indent}TAKE(w{v}, w + {at});"),
+                apart => writeln!(body, "{indent}w{v} = gathered(w + {at}, {apart}, lanes{});", self.before(v)),
+            };
+        }
+        for (i, a, b) in self.each_row() {
+            let at = s + a * self.row[0] + b * self.row[1];
+            let one = |v: i64| match self.other {
+                Some([vector, 1]) => format!("MULTIPLY_TAKEN(c{i}_{v}, s + {}, w{v});", at + v * vector),
+                Some([vector, apart]) => {
+                    format!("x = gathered(s + {}, {apart}, lanes{}); MULTIPLY(c{i}_{v}, x, w{v});", at + v * vector, self.before(v))
+                }
+                None if self.vectors == 1 => format!("MULTIPLY_ONE(c{i}_{v}, s + {at}, w{v});"),
+                None => format!("MULTIPLY(c{i}_{v}, x, w{v});"),
+            };
+            let all: Vec<String> = (0..self.vectors).map(one).collect();
+            let spread = if self.other.is_none() && self.vectors > 1 { format!("TAKE_ONE(x, s + {at}); ") } else { String::new() };
+            let _ = writeln!(body, "{indent}{spread}{}", all.join(" "));
+        }
+    }
+
+    /// C text that takes from a number of lanes those before a vector.
+    fn before(&self, vector: i64) -> String {
+        if self.last_is_partial && vector > 0 { format!(" - {}", vector * self.lanes) } else { String::new() }
+    }
+
+    /// Stores sums one by one: lanes that are no neighbours in the result, or fewer of them.
+    fn scatter(&self, body: &mut String) {
+        let width = self.vectors * self.lanes;
+        let _ = writeln!(body, "    real room[{}] __attribute__((aligned(64)));", self.rows[0] * self.rows[1] * width);
+        for (i, ..) in self.each_row() {
+            for v in 0..self.vectors {
+                let _ = writeln!(body, "    *(lanes_t *)(room + {}) = c{i}_{v};", i * width + v * self.lanes);
+            }
+        }
+        let [a, b] = self.rows;
+        for v in 0..self.vectors {
+            let _ = writeln!(body, "    for (int64_t l = 0; l < min_of({}, lanes{}); ++l) {{", self.lanes, self.before(v));
+            let _ = writeln!(body, "        for (int64_t a = 0; a < {a}; ++a) for (int64_t b = 0; b < {b}; ++b) {{");
+            let at = format!("a * {} + b * {} + {} + l * {}", self.out_rows[0], self.out_rows[1], v * self.out[0], self.out[1]);
+            let from = format!("room[(a * {b} + b) * {width} + {} + l]", v * self.lanes);
+            let _ = writeln!(body, "            real *const to = c + {at};\n            *to = add ? *to + {from} : {from};");
+            let _ = writeln!(body, "        }}\n    }}");
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! Products by micro-kernels that read both factors where they lie: convolutions in any layout, and matrix products whose factors need no
+//! packing.
+//!
+//! ```text
+//! y[n,o,p,q] = Σ k[o,c,r,s] · x[n,c,p+r-1,q+s-1 else 0]
+//!               ───────────   ────────────────────────
+//!               vectors of o  single values at p, q: a register block of rows q and vectors of o, summed over c, r, s
+//! ```
+//!
+//! One factor gives vectors, along an index that the other lacks; the other gives single values. An index that all three tensors have may be
+//! that of the lanes, too: then both factors give vectors, as in depthwise convolutions. A factor that is read outside its container is copied
+//! once, with the fill around it, before the first point. A factor whose lanes are no neighbours is packed once, where plain indices subscript
+//! it. All distances are constants of the text, so that windows cost no arithmetic.
+
+mod copies;
+mod micro;
+mod tile;
+
+use crate::emit::scalar::value;
+use crate::error::KernelError;
+use crate::loopnest::matmul_pattern::factors;
+use crate::loopnest::{Element, LoopGroup, slope};
+use crate::target::cpu::emit::Printer;
+use copies::{Operand, Packed};
+use micro::{DepthLoop, MicroKernel};
+use sdfg::{Expr, Scalar};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Types, instructions and copies that the micro-kernels are made of.
+pub const PRELUDE: &str = include_str!("direct.c");
+/// Bytes of a panel of vectors that stays in the first cache while rows pass.
+const NEAR: i64 = 16 << 10;
+/// Bytes of vectors that stay in the second cache while rows pass.
+const FAR: i64 = 512 << 10;
+
+/// An index of a product, or several that are walked as one.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    /// From inner to outer.
+    indices: Vec<String>,
+    /// Most iterations, and C text of how many there are.
+    most: i64,
+    count: String,
+    /// Iterations of the last tile, if it is smaller.
+    last: i64,
+    /// Elements between neighbours in the factors and in the result; `None` where it does not occur.
+    strides: [Option<i64>; 3],
+}
+
+impl Axis {
+    fn is_ragged(&self) -> bool {
+        self.last != self.most
+    }
+
+    fn stride(&self, t: usize) -> i64 {
+        self.strides[t].unwrap_or(0)
+    }
+
+    /// `self` around `inner` as one axis, if it continues where that ends wherever they occur.
+    fn around(&self, inner: &Axis) -> Option<Axis> {
+        let continues = (0..3).all(|t| self.strides[t] == inner.strides[t].map(|s| s * inner.most));
+        (continues && !inner.is_ragged()).then(|| Axis {
+            indices: inner.indices.iter().chain(&self.indices).cloned().collect(),
+            most: self.most * inner.most,
+            count: format!("{} * {}", self.count, inner.most),
+            last: self.last * inner.most,
+            strides: inner.strides,
+        })
+    }
+}
+
+/// Axes with those walked as one that can be, by descending stride of a tensor.
+fn joined(mut axes: Vec<Axis>, by: usize) -> Vec<Axis> {
+    axes.sort_by_key(|a| Reverse(a.stride(by).abs()));
+    let mut found: Vec<Axis> = Vec::new();
+    for axis in axes {
+        match found.last().and_then(|outer| outer.around(&axis)) {
+            Some(one) => {
+                found.pop();
+                found.push(one);
+            }
+            None => found.push(axis),
+        }
+    }
+    found
+}
+
+/// Iterations that pieces of `size` of an axis can have.
+fn heights(axis: Option<&Axis>, size: i64) -> Vec<i64> {
+    let Some(axis) = axis else { return vec![1] };
+    let mut found = Vec::new();
+    for count in [axis.most, axis.last] {
+        found.extend([size.min(count), count % size].into_iter().filter(|n| *n > 0));
+    }
+    found.sort_unstable_by_key(|n| Reverse(*n));
+    found.dedup();
+    found
+}
+
+/// How the axes of a product are used.
+struct Roles {
+    /// Which factor gives vectors.
+    vectors: usize,
+    lane: Axis,
+    /// Whether the other factor gives vectors along the lanes, too.
+    both: bool,
+    /// Only in the factor of vectors, in the other one, in both, each with the result; and summed.
+    across: Vec<Axis>,
+    rows: Vec<Axis>,
+    loops: Vec<Axis>,
+    depth: Vec<Axis>,
+}
+
+impl Printer<'_> {
+    /// The axes of a group for two operands and a result.
+    fn axes(&mut self, group: &LoopGroup, operands: &[Operand; 2], out: &Element) -> Result<Vec<Axis>, KernelError> {
+        let (to, ..) = self.strides(&out.data)?;
+        let mut axes = Vec::new();
+        for each in group.loops.iter().filter(|l| l.count > 1) {
+            let index = each.index.as_str();
+            let tile = self.nest.tiles.iter().find(|t| t.index == *index && t.is_ragged());
+            let last = tile.map_or(each.count, |t| t.count % t.size);
+            let strides = [
+                self.distance(&operands[0].element, &operands[0].strides, index)?,
+                self.distance(&operands[1].element, &operands[1].strides, index)?,
+                self.distance(out, &to, index)?,
+            ];
+            let count = self.count(index, each.count);
+            axes.push(Axis { indices: vec![index.to_string()], most: each.count, count, last, strides });
+        }
+        Ok(axes)
+    }
+
+    /// Elements between neighbours along an index, for these strides of the dims; `None` where it does not occur.
+    fn distance(&self, element: &Element, strides: &[i64], index: &str) -> Result<Option<i64>, KernelError> {
+        let (mut total, mut found) = (0, false);
+        for (subscript, stride) in element.subscripts.iter().zip(strides) {
+            let step = slope(subscript, index).and_then(|s| s.eval(&self.symbols()).ok());
+            let step = step.ok_or_else(|| self.unsupported(format!("`{}` is subscripted by `{subscript}` in a product", element.data)))?;
+            found |= step != 0;
+            total += step * stride;
+        }
+        Ok(found.then_some(total))
+    }
+
+    /// Prints a group that is one sum of products.
+    pub fn direct(&mut self, group: &LoopGroup, depth: usize) -> Result<(), KernelError> {
+        let Some(statement) = group.statements.first() else { return Err(self.unsupported("a group of products is empty".into())) };
+        let no_product = format!("`{}` is no product", statement.name);
+        let read = |connector: &str| statement.reads.iter().find(|(c, _)| c == connector).map(|(_, e)| e.clone());
+        let factors = factors(&statement.code).and_then(|f| Some((read(&f.a)?, read(&f.b)?, f.scale)));
+        let (Some((a, b, scale)), Some(plan)) = (factors, self.nest.gemm) else { return Err(self.unsupported(no_product)) };
+        let out = statement.write.clone();
+        let lanes = plan.block.vector as i64 / if self.double { 8 } else { 4 };
+        let mut operands = [self.operand(a)?, self.operand(b)?];
+        let axes = self.axes(group, &operands, &out)?;
+        let Some(mut roles) = self.roles(axes, &operands, lanes) else { return Err(self.unsupported(no_product)) };
+        let (v, s) = (roles.vectors, 1 - roles.vectors);
+
+        // The factor of vectors as it lies, in a copy with room beyond its last vector, or packed.
+        let partial = roles.lane.most % lanes != 0 || roles.lane.last % lanes != 0;
+        let mut packed = None;
+        if let [lane] = &roles.lane.indices[..]
+            && (roles.lane.stride(v) != 1 || partial)
+            && self.may_pack(&operands[v])
+        {
+            let found = self.packed(&operands[v], &lane.clone(), &roles.depth, lanes)?;
+            roles.lane.strides[v] = Some(1);
+            for axis in roles.across.iter_mut().chain(&mut roles.loops).chain(&mut roles.depth) {
+                axis.strides[v] = axis.indices.first().and_then(|i| found.strides.get(i)).copied();
+            }
+            packed = Some(found);
+        }
+        for t in 0..2 {
+            let has_vectors = t == v || roles.both;
+            let mine = packed.is_none() || t != v;
+            if partial && has_vectors && mine && roles.lane.stride(t) == 1 && !operands[t].is_copied() {
+                self.copy_whole(&mut operands[t])?;
+                // Strides of the copy in the place of those in memory.
+                let all = [&mut roles.across, &mut roles.rows, &mut roles.loops, &mut roles.depth];
+                let strides = operands[t].strides.clone();
+                for axis in all.into_iter().flatten().chain([&mut roles.lane]) {
+                    axis.strides[t] = self.distance(&operands[t].element, &strides, &axis.indices[0])?;
+                }
+            }
+        }
+        self.blocked(group, roles, [v, s], operands, packed, (&out, scale), lanes, depth)
+    }
+
+    /// Prints the loops around the micro-kernels.
+    #[allow(clippy::too_many_arguments)]
+    fn blocked(
+        &mut self,
+        group: &LoopGroup,
+        roles: Roles,
+        [v, s]: [usize; 2],
+        operands: [Operand; 2],
+        packed: Option<Packed>,
+        (out, scale): (&Element, Scalar),
+        lanes: i64,
+        level: usize,
+    ) -> Result<(), KernelError> {
+        let Roles { lane, both, mut across, rows, loops, depth, .. } = roles;
+        let Some(plan) = self.nest.gemm else { return Err(self.unsupported("it has no products".into())) };
+        // Vectors along the lanes' axis, or, where that is one vector, along another one.
+        let along = lane.most > lanes;
+        across.sort_by_key(|a| (a.is_ragged(), Reverse(a.most)));
+        let beside = if along || across.is_empty() { None } else { Some(across.remove(0)) };
+        let (mut rows, loops, depth) = (joined(rows, 2), joined(loops, 2), joined(depth, s));
+        rows.sort_by_key(|a| (a.is_ragged(), Reverse(a.most)));
+        let vectors = match &beside {
+            Some(axis) => axis.most,
+            None => (lane.most + lanes - 1) / lanes,
+        };
+        let block = tile::choose(plan.block, [0, 1].map(|n| rows.get(n).map_or(1, |a| a.most)), vectors);
+        let apart = |t: usize| match (&beside, &packed) {
+            (Some(axis), _) => axis.stride(t),
+            (None, Some(packed)) if t == v => packed.apart,
+            (None, _) => lanes * lane.stride(t),
+        };
+        let row = |t: usize| [0, 1].map(|n| rows.get(n).map_or(0, |a| a.stride(t)));
+        let kernel = |height: [i64; 2], vectors: i64| MicroKernel {
+            lanes,
+            vectors,
+            rows: height,
+            depth: depth.iter().map(|d| DepthLoop { count: d.most, strides: [d.stride(v), d.stride(s)] }).collect(),
+            vector: [apart(v), lane.stride(v)],
+            row: row(s),
+            other: both.then(|| [apart(s), lane.stride(s)]),
+            out_rows: row(2),
+            out: [apart(2), lane.stride(2)],
+            last_is_partial: beside.is_none(),
+        };
+        if let Some(ragged) = depth.iter().find(|d| d.is_ragged()) {
+            return Err(self.unsupported(format!("`{}` is summed in tiles of different sizes", ragged.indices[0])));
+        }
+
+        let name = group.statements[0].name.replace("*/", "");
+        self.line(level, format!("/* {name} */"));
+        self.line(level, "{");
+        let first: BTreeMap<String, Expr> = group.loops.iter().map(|l| (l.index.clone(), Expr::Int(0))).collect();
+        let from = match &packed {
+            Some(packed) => packed.start.clone(),
+            None => self.start(&operands[v], &first)?,
+        };
+        let other = self.start(&operands[s], &first)?;
+        let to = self.pointer(out, &first)?;
+        self.line(level + 1, format!("const real *const w = {from};"));
+        self.line(level + 1, format!("const real *const s = {other};"));
+        self.line(level + 1, format!("real *const c = {to};"));
+
+        // Loops from outer to inner: name of the variable, iterations, step, and distances in the three tensors.
+        let lane_count = format!("({})", lane.count);
+        let count = match &beside {
+            Some(axis) => axis.count.clone(),
+            None => format!("({lane_count} + {}) / {lanes}", lanes - 1),
+        };
+        let plain = |axis: &Axis| (axis.count.clone(), 1, [0, 1, 2].map(|t| axis.stride(t)));
+        let of_vectors = (count, block.vectors, [0, 1, 2].map(apart));
+        let mut order: Vec<(String, i64, [i64; 3])> = loops.iter().chain(&across).map(plain).collect();
+        let panel = depth.iter().map(|d| d.most).product::<i64>() * lanes * 4 * block.vectors;
+        let outside = panel <= NEAR || panel * (vectors + block.vectors - 1) / block.vectors > FAR;
+        let (mut at_vectors, mut at_rows) = (0, [None; 2]);
+        if outside {
+            at_vectors = order.len();
+            order.push(of_vectors.clone());
+        }
+        for (n, axis) in rows.iter().enumerate().rev() {
+            let size = if n < 2 { block.rows[n] } else { 1 };
+            if n < 2 {
+                at_rows[n] = Some(order.len());
+            }
+            order.push((axis.count.clone(), size, [0, 1, 2].map(|t| axis.stride(t))));
+        }
+        if !outside {
+            at_vectors = order.len();
+            order.push(of_vectors);
+        }
+        for (n, (count, step, _)) in order.iter().enumerate() {
+            self.line(level + 1 + n, format!("for (int64_t x{n} = 0; x{n} < {count}; x{n} += {step}) {{"));
+            if *step > 1 {
+                self.line(level + 2 + n, format!("const int64_t h{n} = min_of({step}, {count} - x{n});"));
+            }
+        }
+        let inner = level + 1 + order.len();
+        let place = |name: &str, t: usize| {
+            let terms = order.iter().enumerate().filter(|(_, (.., strides))| strides[t] != 0);
+            [name.to_string()]
+                .into_iter()
+                .chain(terms.map(|(n, (.., strides))| format!("x{n} * {}", strides[t])))
+                .collect::<Vec<_>>()
+                .join(" + ")
+        };
+        let valid = match beside {
+            Some(_) => lane_count,
+            None => format!("{lane_count} - x{at_vectors} * {lanes}"),
+        };
+        let (add, scale) = (self.adds(out, &[])?, value(&scale, self));
+        let arguments = format!("({}, {}, {}, {add}, {scale}, {valid});", place("w", v), place("s", s), place("c", 2));
+        let of_lane = Axis { most: vectors, last: (lane.last + lanes - 1) / lanes, ..lane.clone() };
+        let heights_of = [heights(rows.first(), block.rows[0]), heights(rows.get(1), block.rows[1])];
+        let wide = heights(Some(beside.as_ref().unwrap_or(&of_lane)), block.vectors);
+        for n in &wide {
+            for a in &heights_of[0] {
+                for b in &heights_of[1] {
+                    let (name, text) = kernel([*a, *b], *n).code();
+                    self.functions.insert(name.clone(), text);
+                    let is = |at: Option<usize>, size: i64, of: i64| at.filter(|_| size > 1).map(|at| format!("h{at} == {of}"));
+                    let tests: Vec<String> =
+                        [is(Some(at_vectors), block.vectors, *n), is(at_rows[0], block.rows[0], *a), is(at_rows[1], block.rows[1], *b)]
+                            .into_iter()
+                            .flatten()
+                            .collect();
+                    let alone = wide.len() * heights_of[0].len() * heights_of[1].len() == 1;
+                    let when = if tests.is_empty() || alone { String::new() } else { format!("if ({}) ", tests.join(" && ")) };
+                    self.line(inner, format!("{when}{name}{arguments}"));
+                }
+            }
+        }
+        for n in (0..order.len()).rev() {
+            self.line(level + 1 + n, "}");
+        }
+        self.line(level, "}");
+        Ok(())
+    }
+
+    /// What each axis is used for; `None` if no index gives lanes, or nothing is summed.
+    fn roles(&self, axes: Vec<Axis>, operands: &[Operand; 2], lanes: i64) -> Option<Roles> {
+        let (mut alone, mut loops, mut depth): ([Vec<Axis>; 2], _, _) = (Default::default(), Vec::new(), Vec::new());
+        for axis in axes {
+            match axis.strides.map(|s| s.is_some()) {
+                [true, false, true] => alone[0].push(axis),
+                [false, true, true] => alone[1].push(axis),
+                [true, true, true] => loops.push(axis),
+                [true, true, false] => depth.push(axis),
+                _ => return None,
+            }
+        }
+        /// An axis that may give lanes.
+        struct Candidate {
+            factor: usize,
+            lane: Axis,
+            both: bool,
+            worth: f64,
+        }
+        let mut found: Vec<Candidate> = Vec::new();
+        let mut offer = |factor: usize, lane: &Axis, both: bool, reads: f64| {
+            let used = lane.most as f64 / ((lane.most + lanes - 1) / lanes * lanes) as f64;
+            let writes = if lane.strides[2] == Some(1) { 1.0 } else { 0.75 };
+            found.push(Candidate { factor, lane: lane.clone(), both, worth: used * writes * reads });
+        };
+        for t in 0..2 {
+            for lane in joined(alone[t].clone(), 2) {
+                if lane.stride(t) == 1 {
+                    offer(t, &lane, false, 1.0);
+                }
+            }
+            for lane in &alone[t] {
+                offer(t, lane, false, if lane.stride(t) == 1 || self.may_pack(&operands[t]) { 1.0 } else { 0.1 });
+            }
+        }
+        for lane in &loops {
+            let reads = |t: usize| if lane.stride(t) == 1 { 1.0 } else { 0.1 };
+            let factor = usize::from(self.may_pack(&operands[1]) && !self.may_pack(&operands[0]));
+            let of_vectors = if self.may_pack(&operands[factor]) { 1.0 } else { reads(factor) };
+            offer(factor, lane, true, 0.99 * of_vectors * reads(1 - factor));
+        }
+        // Of equals the first.
+        let best = found.into_iter().reduce(|best, next| if next.worth > best.worth { next } else { best })?;
+        let Candidate { factor, lane, both, .. } = best;
+        let without = |axes: Vec<Axis>| axes.into_iter().filter(|a| !lane.indices.contains(&a.indices[0])).collect::<Vec<Axis>>();
+        let [first, second] = alone;
+        let (across, rows) = if factor == 0 { (first, second) } else { (second, first) };
+        depth.sort_by_key(|d| Reverse(d.stride(1 - factor).abs()));
+        (!depth.is_empty()).then(|| Roles {
+            vectors: factor,
+            across: without(across),
+            rows,
+            loops: without(loops),
+            lane: lane.clone(),
+            both,
+            depth,
+        })
+    }
+}

@@ -1,0 +1,95 @@
+//! The register block of a direct product: how many rows and vectors a micro-kernel has.
+
+use crate::processor::Block;
+
+/// Rows along two axes and vectors of one micro-kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegisterBlock {
+    pub rows: [i64; 2],
+    pub vectors: i64,
+}
+
+/// Registers besides sums and vectors: one value of the other factor.
+const OTHERS: i64 = 1;
+/// Most vectors of a block.
+const MOST_VECTORS: i64 = 12;
+
+/// Vector registers of the processor.
+fn registers(block: Block) -> i64 {
+    if block.vector == 32 { 16 } else { 32 }
+}
+
+/// Cycles of one step of the depth, of `vectors` vectors and `rows` rows. AVX2 starts two multiply-adds in a cycle and AVX-512 one, on
+/// the processors that this was tuned for; two values are loaded in a cycle, sums wait four cycles for themselves, and vectors come from the
+/// second cache at some 24 bytes a cycle.
+fn cycles(block: Block, vectors: i64, rows: i64) -> f64 {
+    let units = if block.vector == 64 { 1.0 } else { 2.0 };
+    let (sums, loads) = ((vectors * rows) as f64, (vectors + rows) as f64);
+    let from_cache = (vectors * block.vector as i64) as f64 / 24.0;
+    (sums / units).max(loads / 2.0).max(4.0).max(from_cache) + 0.25
+}
+
+/// Pieces of `count` iterations by `size`: (iterations, how many of them).
+fn pieces(count: i64, size: i64) -> Vec<(i64, i64)> {
+    [(size, count / size), (count % size, 1)].into_iter().filter(|(n, times)| *n > 0 && *times > 0).collect()
+}
+
+/// The block that takes least time for so many rows along two axes and so many vectors.
+pub fn choose(block: Block, rows: [i64; 2], vectors: i64) -> RegisterBlock {
+    let mut best = (f64::INFINITY, RegisterBlock { rows: [1, 1], vectors: 1 });
+    for v in 1..=vectors.min(MOST_VECTORS) {
+        let most = (registers(block) - OTHERS - v) / v;
+        let mut sizes: Vec<i64> = (1..=rows[0]).map(|n| (rows[0] + n - 1) / n).filter(|t| *t <= most).collect();
+        sizes.dedup();
+        for first in sizes {
+            for second in 1..=(most / first).min(rows[1]) {
+                // A second axis is for where the first one is whole.
+                if second > 1 && first < rows[0] {
+                    break;
+                }
+                let mut total = 0.0;
+                for (n, times) in pieces(vectors, v) {
+                    for (a, of_a) in pieces(rows[0], first) {
+                        for (b, of_b) in pieces(rows[1], second) {
+                            total += (times * of_a * of_b) as f64 * cycles(block, n, a * b);
+                        }
+                    }
+                }
+                if total < best.0 {
+                    best = (total, RegisterBlock { rows: [first, second], vectors: v });
+                }
+            }
+        }
+    }
+    best.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WIDE: Block = Block { vector: 64, height: 14, vectors: 2 };
+    const HALF: Block = Block { vector: 32, height: 6, vectors: 2 };
+
+    #[test]
+    fn blocks_fill_the_registers() {
+        assert_eq!(choose(WIDE, [56, 56], 4), RegisterBlock { rows: [14, 1], vectors: 2 });
+        assert_eq!(choose(HALF, [48, 56], 8), RegisterBlock { rows: [6, 1], vectors: 2 });
+        // Whole rows of seven, two at a time.
+        assert_eq!(choose(WIDE, [7, 7], 32).rows, [7, 1]);
+        assert_eq!(choose(WIDE, [1, 1], 1), RegisterBlock { rows: [1, 1], vectors: 1 });
+    }
+
+    #[test]
+    fn a_block_has_no_more_sums_than_registers() {
+        for (block, registers) in [(WIDE, 32), (HALF, 16)] {
+            for rows in [[1, 1], [5, 3], [7, 7], [13, 2], [55, 55], [1000, 1]] {
+                for vectors in [1, 2, 3, 5, 64] {
+                    let RegisterBlock { rows: [a, b], vectors: v } = choose(block, rows, vectors);
+                    assert!(a * b * v + v + OTHERS <= registers, "{block:?} {rows:?} {vectors}");
+                    assert!(a <= rows[0] && b <= rows[1] && v <= vectors);
+                }
+            }
+        }
+    }
+}

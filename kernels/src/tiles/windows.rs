@@ -1,0 +1,129 @@
+//! Tiles and layouts of products that read their factors where they lie, as convolutions do.
+//!
+//! One side of a tile are output channels, in whole vectors; the other one are places, whole rows of them where there is room. Images are
+//! held with channels before the dims of space, after them, or in blocks of a vector; weights with neighbours along either kind of channels.
+
+use super::space::{Outer, Side, TileSpace, divided, size};
+use crate::kernel::{KernelSpec, TensorChoice};
+use crate::loopnest::matmul_pattern::factors;
+use crate::processor::Block;
+use sdfg::config::{KernelConfig, Knobs};
+use sdfg::layout::Piece;
+use sdfg::{Dtype, Layout};
+
+/// Output channels, and places, of a tile: those expected to be best first.
+pub const CHANNELS: [i64; 4] = [64, 256, 32, 1024];
+pub const PLACES: [i64; 5] = [224, 448, 112, 896, 3584];
+
+/// Lanes of a vector of f32.
+fn lanes() -> i64 {
+    Block::native().vector as i64 / 4
+}
+
+/// The layouts of a container of a program with windows: plain ones with one of the first two dims innermost, and blocks of one of them.
+pub fn image_layouts(spec: &KernelSpec, data: &str) -> Vec<Layout> {
+    let Some(container) = spec.containers.get(data) else { return vec![] };
+    let dims = &container.dims;
+    let mut found = vec![Layout::of(dims)];
+    if dims.len() < 3 {
+        return Layout::permutations(dims);
+    }
+    for own in [1, 0] {
+        let mut last = dims.clone();
+        let dim = last.remove(own);
+        last.push(dim.clone());
+        found.push(Layout::of(&last));
+        let block = lanes() as u32;
+        if container.dtype == Dtype::F32 && spec.size(&dim).is_ok_and(|n| n % block as usize == 0) {
+            let mut blocked = Layout::of(dims);
+            blocked.pieces.push(Piece { dim, block: Some(block) });
+            found.push(blocked);
+        }
+    }
+    found
+}
+
+/// The choices of a tensor of a kernel with windows.
+pub fn with_image_layouts(spec: &KernelSpec, choice: TensorChoice) -> TensorChoice {
+    let layouts = image_layouts(spec, &choice.data);
+    TensorChoice { layouts: if layouts.is_empty() { choice.layouts } else { layouts }, ..choice }
+}
+
+impl TileSpace {
+    /// The side of output channels: that of the factor that walks no windows. Where it has no index of its own, channels are in all tensors.
+    fn channels(&self) -> Side {
+        let windowed = |connector: &str, statement: &crate::loopnest::NestStatement| {
+            let read = statement.reads.iter().find(|(c, _)| c == connector).map(|(_, e)| e);
+            read.is_some_and(|e| e.fill.is_some() || e.subscripts.iter().any(|s| s.as_sym().is_none()))
+        };
+        let first = self.products.first().and_then(|s| Some((s, factors(&s.code)?)));
+        let plain = if first.is_some_and(|(s, f)| windowed(&f.a, s)) { Side::Right } else { Side::Left };
+        if self.outer.iter().any(|o| o.side == plain) { plain } else { Side::Point }
+    }
+
+    /// Sizes of tiles along the indices of a side, filled from the innermost dim of a layout outwards; tiles have whole multiples of `unit`.
+    fn fill_windows(&self, indices: Vec<&Outer>, mut room: i64, unit: i64, layout: &Layout, into: &mut Vec<(String, i64)>) {
+        let mut indices = indices;
+        // A block is not where its dim is.
+        let place = |o: &Outer| layout.pieces.iter().position(|p| p.dim == o.dim && p.block.is_none());
+        indices.sort_by_key(|o| std::cmp::Reverse(place(o)));
+        for outer in indices {
+            let count = outer.range.count;
+            let even = divided(count, divided(count, room.max(1)));
+            let size = if room >= count { count } else { divided(even, unit) * unit };
+            let size = size.clamp(1, count);
+            if size > 1 {
+                into.push((outer.range.index.clone(), size));
+            }
+            room = if size == count { room / count } else { 1 };
+        }
+    }
+
+    /// Knobs for tiles of so many output channels and places.
+    pub fn walk_windows(&self, config: &KernelConfig, channels: i64, places: i64) -> Knobs {
+        let layout = self.written.first().map(|n| self.layout(config, &self.tensors[*n].data)).unwrap_or_default();
+        let own = self.channels();
+        let (of_channels, of_places): (Vec<&Outer>, Vec<&Outer>) = self.outer.iter().partition(|o| o.side == own);
+        let mut sizes = Vec::new();
+        self.fill_windows(of_channels, channels, lanes(), &layout, &mut sizes);
+        let of_places = of_places.into_iter().filter(|o| o.side != Side::Point).collect();
+        self.fill_windows(of_places, places, 1, &layout, &mut sizes);
+        let tile: Vec<String> = sizes.iter().map(|(index, size)| format!("{index}:{size}")).collect();
+        let knobs = Knobs::default().with("tile", tile.join(",")).with("form", "direct");
+        match self.vectors(config, &layout) {
+            vectors if vectors.is_empty() => knobs,
+            vectors => knobs.with("vector", vectors.join(",")),
+        }
+    }
+
+    /// Predicted bytes, weighted by what each layout costs: results that are turned, factors that are packed, and workers without a tile.
+    pub fn cost_of_windows(&self, config: &KernelConfig) -> f64 {
+        let own = self.channels();
+        let channel = |dim: &str| self.outer.iter().any(|o| o.side == own && o.dim == dim);
+        let mut total = 0.0;
+        for (n, bytes) in self.bytes.iter().enumerate() {
+            let layout = self.layout(config, &self.tensors[n].data);
+            let inner = layout.innermost().unwrap_or_default();
+            let has = layout.pieces.iter().any(|p| channel(&p.dim));
+            let written = self.written.contains(&n);
+            total += bytes
+                * match (written, has && channel(inner), has) {
+                    (_, true, _) => 1.0,
+                    (true, false, true) => 2.0,
+                    (false, false, true) => 3.0,
+                    // Images: channels together are read line by line.
+                    _ if layout.pieces.first().map(|p| p.dim.as_str()) == Some(inner) || !layout.is_plain() => 1.0,
+                    _ => 1.1,
+                };
+        }
+        let tile = config.knobs.get("tile").unwrap_or_default();
+        let points: f64 = self.outer.iter().map(|o| (o.range.count as f64 / size(tile, &o.range.index) as f64).ceil()).product();
+        let workers = self.tiles.processors as f64;
+        let idle = (points / workers).ceil() * workers / points;
+        let of = |side: bool| -> f64 {
+            self.outer.iter().filter(|o| (o.side == own) == side).map(|o| size(tile, &o.range.index) as f64).product::<f64>()
+        };
+        let usual = (of(true) / CHANNELS[0] as f64).log2().abs() * 0.01 + (of(false) / PLACES[0] as f64).log2().abs() * 0.01;
+        total * idle * (1.0 + usual)
+    }
+}
