@@ -1,6 +1,6 @@
 //! The register block of a direct product: how many rows and vectors a micro-kernel has.
 
-use crate::processor::Block;
+use crate::processor::{Block, is_intel};
 
 /// Rows along two axes and vectors of one micro-kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +19,14 @@ fn registers(block: Block) -> i64 {
     if block.vector == 32 { 16 } else { 32 }
 }
 
-/// Cycles of one step of the depth, of `vectors` vectors and `rows` rows. AVX2 starts two multiply-adds in a cycle and AVX-512 one, on
-/// the processors that this was tuned for; two values are loaded in a cycle, sums wait four cycles for themselves, and vectors come from the
-/// second cache at some 24 bytes a cycle.
-fn cycles(block: Block, vectors: i64, rows: i64) -> f64 {
-    let units = if block.vector == 64 { 1.0 } else { 2.0 };
+/// Multiply-adds that a core starts in a cycle: AMD's Zen 4 halves those of 512 bits.
+fn units(block: Block) -> f64 {
+    if block.vector == 64 && !is_intel() { 1.0 } else { 2.0 }
+}
+
+/// Cycles of one step of the depth, of `vectors` vectors and `rows` rows: two values are loaded in a cycle, sums wait four cycles for
+/// themselves, and vectors come from the second cache at some 24 bytes a cycle.
+fn cycles(block: Block, units: f64, vectors: i64, rows: i64) -> f64 {
     let (sums, loads) = ((vectors * rows) as f64, (vectors + rows) as f64);
     let from_cache = (vectors * block.vector as i64) as f64 / 24.0;
     (sums / units).max(loads / 2.0).max(4.0).max(from_cache) + 0.25
@@ -36,6 +39,10 @@ fn pieces(count: i64, size: i64) -> Vec<(i64, i64)> {
 
 /// The block that takes least time for so many rows along two axes and so many vectors.
 pub fn choose(block: Block, rows: [i64; 2], vectors: i64) -> RegisterBlock {
+    choose_for(block, units(block), rows, vectors)
+}
+
+fn choose_for(block: Block, units: f64, rows: [i64; 2], vectors: i64) -> RegisterBlock {
     let mut best = (f64::INFINITY, RegisterBlock { rows: [1, 1], vectors: 1 });
     for v in 1..=vectors.min(MOST_VECTORS) {
         let most = (registers(block) - OTHERS - v) / v;
@@ -51,7 +58,7 @@ pub fn choose(block: Block, rows: [i64; 2], vectors: i64) -> RegisterBlock {
                 for (n, times) in pieces(vectors, v) {
                     for (a, of_a) in pieces(rows[0], first) {
                         for (b, of_b) in pieces(rows[1], second) {
-                            total += (times * of_a * of_b) as f64 * cycles(block, n, a * b);
+                            total += (times * of_a * of_b) as f64 * cycles(block, units, n, a * b);
                         }
                     }
                 }
@@ -73,11 +80,13 @@ mod tests {
 
     #[test]
     fn blocks_fill_the_registers() {
-        assert_eq!(choose(WIDE, [56, 56], 4), RegisterBlock { rows: [14, 1], vectors: 2 });
-        assert_eq!(choose(HALF, [48, 56], 8), RegisterBlock { rows: [6, 1], vectors: 2 });
-        // Whole rows of seven, two at a time.
-        assert_eq!(choose(WIDE, [7, 7], 32).rows, [7, 1]);
-        assert_eq!(choose(WIDE, [1, 1], 1), RegisterBlock { rows: [1, 1], vectors: 1 });
+        // One value of the other factor serves one vector where multiply-adds are slow, and two where loads would be.
+        assert_eq!(choose_for(WIDE, 1.0, [56, 56], 4), RegisterBlock { rows: [28, 1], vectors: 1 });
+        assert_eq!(choose_for(WIDE, 2.0, [56, 56], 4), RegisterBlock { rows: [14, 1], vectors: 2 });
+        assert_eq!(choose_for(HALF, 2.0, [48, 56], 8), RegisterBlock { rows: [6, 1], vectors: 2 });
+        // Whole rows of seven.
+        assert_eq!(choose_for(WIDE, 1.0, [7, 7], 32).rows[0], 7);
+        assert_eq!(choose_for(WIDE, 1.0, [1, 1], 1), RegisterBlock { rows: [1, 1], vectors: 1 });
     }
 
     #[test]
@@ -85,7 +94,7 @@ mod tests {
         for (block, registers) in [(WIDE, 32), (HALF, 16)] {
             for rows in [[1, 1], [5, 3], [7, 7], [13, 2], [55, 55], [1000, 1]] {
                 for vectors in [1, 2, 3, 5, 64] {
-                    let RegisterBlock { rows: [a, b], vectors: v } = choose(block, rows, vectors);
+                    let RegisterBlock { rows: [a, b], vectors: v } = choose_for(block, 2.0, rows, vectors);
                     assert!(a * b * v + v + OTHERS <= registers, "{block:?} {rows:?} {vectors}");
                     assert!(a <= rows[0] && b <= rows[1] && v <= vectors);
                 }
