@@ -167,6 +167,25 @@ pub fn interval(e: &Expr, range: &dyn Fn(&str) -> Option<(i64, i64)>) -> Option<
     })
 }
 
+/// Whether an affine expression is at least 0 under all sizes. Indices, for which `size_of` gives a size, lie between 0 and one less than
+/// it; all other symbols are sizes, at least 1.
+pub fn never_negative(e: &Expr, size_of: &dyn Fn(&str) -> Option<Expr>) -> bool {
+    let least = || -> Option<i64> {
+        let whole = Affine::of(e, &|_| true)?;
+        let mut sizes = Affine { terms: vec![], offset: whole.offset };
+        for (name, by) in whole.terms {
+            match size_of(&name) {
+                Some(_) if by > 0 => {}
+                Some(size) => sizes = sizes.plus(Affine::of(&(size - Expr::Int(1)), &|_| true)?, by)?,
+                None => sizes = sizes.plus(Affine { terms: vec![(name, 1)], offset: Expr::Int(0) }, by)?,
+            }
+        }
+        let grows = sizes.terms.iter().all(|(_, by)| *by > 0);
+        sizes.terms.iter().filter(|_| grows).try_fold(sizes.offset.as_int().filter(|_| grows)?, |sum, (_, by)| sum.checked_add(*by))
+    };
+    least().is_some_and(|least| least >= 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,5 +231,28 @@ mod tests {
             assert_eq!(interval(&text.parse().unwrap(), &range), Some((least, most)), "{text}");
         }
         assert_eq!(interval(&"p+x".parse().unwrap(), &range), None);
+    }
+
+    #[test]
+    fn signs_are_proven_under_all_sizes() {
+        let size_of = |name: &str| match name {
+            "p" => Some(Expr::sym("P")),
+            "q" => Some("P+Q".parse().unwrap()),
+            _ => None,
+        };
+        for (text, proven) in [
+            ("p", true),
+            ("P-1-p", true),
+            ("P-p", true),
+            ("P-2-p", false),
+            ("p-1", false),
+            ("P+Q-1-q", true),
+            ("Q-1-q", false),
+            ("P-1", true),
+            ("2*P-Q", false),
+            ("P*Q", false),
+        ] {
+            assert_eq!(never_negative(&text.parse().unwrap(), &size_of), proven, "{text}");
+        }
     }
 }

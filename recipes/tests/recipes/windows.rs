@@ -34,61 +34,204 @@ fn computes(dims: &str, tensors: &str, steps: &[&str], train: &str, expected: &[
     let steps: String = steps.iter().map(|step| format!("  - \"{step}\"\n")).collect();
     let text = format!("model: windows\ndims: {{{dims}}}\ndtype: f64\n{tensors}\nsteps:\n{steps}{train}");
     for program in built(&text) {
+        assert_eq!(sdfg::validate::validate(&program), [], "{text}");
         let wanted = program.containers.values().filter(|c| matches!(c.role, Role::Input | Role::Parameter));
         let inputs: Tensors = wanted.map(|c| (c.name.clone(), given(&program.shape_of(&c.name).unwrap()))).collect();
         let results = interpret(&program, &inputs, &RUN).unwrap_or_else(|error| panic!("{error} in\n{}", sdfg::text::print(&program)));
         for (name, expected) in expected {
-            assert_eq!(sums(&results[*name]), *expected, "{name} in {text}");
+            assert_eq!(sums(&results[*name]), *expected, "{name} in {text}\n{}", sdfg::text::print(&program));
         }
+    }
+}
+
+const TRAIN: &str = "train: {upstream: y}\n";
+
+/// A recipe of given tensors and steps, and the sums of its result and gradients.
+type Case<'a> = (&'a str, &'a str, &'a [&'a str], &'a [(&'a str, [f64; 2])]);
+
+fn all_compute(cases: &[Case]) {
+    for (dims, tensors, steps, expected) in cases {
+        computes(dims, tensors, steps, TRAIN, expected);
     }
 }
 
 #[test]
 fn convolutions_of_any_rank_stride_dilation_and_group() {
-    for (dims, tensors, step, expected) in [
+    all_compute(&[
         (
             "n: 2, c: 3, h: 7, w: 6, o: 4, r: 3, s: 3, p: 4, q: 3",
             "inputs: {x: [n, c, h, w], k: [o, c, r, s]}",
-            "y[n,o,p,q] = k[o,c,r,s] * x[n,c,2*p+r-1,2*q+s-1 else 0]",
-            [-14.4375, -1221.625],
+            &["y[n,o,p,q] = k[o,c,r,s] * x[n,c,2*p+r-1,2*q+s-1 else 0]"],
+            &[("y", [-14.4375, -1221.625]), ("d_x", [-3.6875, -184.5625]), ("d_k", [11.5, 507.5])],
         ),
         (
             "n: 2, c: 3, w: 13, o: 4, s: 5, q: 9",
             "inputs: {x: [n, c, w], k: [o, c, s]}",
-            "y[n,o,q] = k[o,c,s] * x[n,c,q+3*s-4 else 0]",
-            [-0.5625, -316.6875],
+            &["y[n,o,q] = k[o,c,s] * x[n,c,q+3*s-4 else 0]"],
+            &[("y", [-0.5625, -316.6875]), ("d_x", [5.5625, 263.8125]), ("d_k", [-5.0625, 236.875])],
         ),
         (
             "n: 1, c: 2, g: 5, h: 4, w: 6, o: 3, t: 2, r: 3, s: 3, z: 3, p: 2, q: 3",
             "inputs: {x: [n, c, g, h, w], k: [o, c, t, r, s]}",
-            "y[n,o,z,p,q] = k[o,c,t,r,s] * x[n,c,2*z+t-1,p+r,3*q+s-2 else 0]",
-            [-15.1875, 37.0625],
+            &["y[n,o,z,p,q] = k[o,c,t,r,s] * x[n,c,2*z+t-1,p+r,3*q+s-2 else 0]"],
+            &[("y", [-15.1875, 37.0625]), ("d_x", [5.0625, 288.8125]), ("d_k", [-15.1875, -579.625])],
         ),
         (
             "n: 2, c: 4, h: 7, w: 5, f: 2, e: 3, i: 2, r: 3, s: 2, p: 7, q: 6",
             "inputs: {x: [n, c, h, w], k: [f, e, i, r, s]}",
-            "y[n,f,e,p,q] = k[f,e,i,r,s] * x[n,size(i)*f+i,p+r-1,q+s-1 else 0]",
-            [2.1875, 1194.3125],
+            &["y[n,f,e,p,q] = k[f,e,i,r,s] * x[n,size(i)*f+i,p+r-1,q+s-1 else 0]"],
+            &[("y", [2.1875, 1194.3125]), ("d_x", [9.75, 1509.875]), ("d_k", [-8.8125, -523.75])],
         ),
         (
             "n: 2, c: 5, h: 6, w: 7, r: 3, s: 3, p: 3, q: 4",
             "inputs: {x: [n, c, h, w], k: [c, r, s]}",
-            "y[n,c,p,q] = k[c,r,s] * x[n,c,2*p+r-1,2*q+s-1 else 0]",
-            [5.375, -249.0625],
+            &["y[n,c,p,q] = k[c,r,s] * x[n,c,2*p+r-1,2*q+s-1 else 0]"],
+            &[("y", [5.375, -249.0625]), ("d_x", [-9.6875, -4133.6875]), ("d_k", [23.0, 499.25])],
         ),
         (
             "n: 1, c: 2, h: 9, w: 9, o: 3, s: 7",
             "inputs: {x: [n, c, h, w], k: [o, c, s]}",
-            "y[n,o,h,w] = k[o,c,s] * x[n,c,h,w+s-3 else 0]",
-            [-0.0625, -373.625],
+            &["y[n,o,h,w] = k[o,c,s] * x[n,c,h,w+s-3 else 0]"],
+            &[("y", [-0.0625, -373.625]), ("d_x", [-5.75, -421.0]), ("d_k", [-13.75, -660.5625])],
         ),
         (
             "n: 1, c: 2, h: 2, w: 2, o: 3, r: 5, s: 5",
             "inputs: {x: [n, c, h, w], k: [o, c, r, s]}",
-            "y[n,o,h,w] = k[o,c,r,s] * x[n,c,h+r-2,w+s-2 else 0]",
-            [4.6875, 14.6875],
+            &["y[n,o,h,w] = k[o,c,r,s] * x[n,c,h+r-2,w+s-2 else 0]"],
+            &[("y", [4.6875, 14.6875]), ("d_x", [5.5, 25.875]), ("d_k", [-0.625, -111.1875])],
         ),
-    ] {
-        computes(dims, tensors, &[step], "", &[("y", expected)]);
+    ]);
+}
+
+#[test]
+fn strides_and_dilations_with_and_without_common_divisors() {
+    all_compute(&[
+        (
+            "n: 2, c: 3, h: 7, w: 6, o: 4, p: 4, q: 3",
+            "inputs: {x: [n, c, h, w], k: [o, c]}",
+            &["y[n,o,p,q] = k[o,c] * x[n,c,2*p,2*q]"],
+            &[("y", [-7.1875, -763.6875]), ("d_x", [0.125, -306.875]), ("d_k", [-9.25, -52.125])],
+        ),
+        (
+            "n: 2, c: 3, w: 17, o: 4, s: 5, q: 5",
+            "inputs: {x: [n, c, w], k: [o, c, s]}",
+            &["y[n,o,q] = k[o,c,s] * x[n,c,3*q+2*s-3 else 0]"],
+            &[("y", [-2.375, -28.75]), ("d_x", [3.5625, 449.375]), ("d_k", [-3.0, -231.125])],
+        ),
+        (
+            "n: 2, c: 3, w: 17, o: 4, s: 3, q: 9",
+            "inputs: {x: [n, c, w], k: [o, c, s]}",
+            &["y[n,o,q] = k[o,c,s] * x[n,c,2*q+2*s-2 else 0]"],
+            &[("y", [1.6875, 22.1875]), ("d_x", [-8.9375, -558.875]), ("d_k", [4.125, 66.75])],
+        ),
+        (
+            "n: 1, c: 2, w: 31, o: 3, s: 4, q: 6",
+            "inputs: {x: [n, c, w], k: [o, c, s]}",
+            &["y[n,o,q] = k[o,c,s] * x[n,c,4*q+6*s-5 else 0]"],
+            &[("y", [2.4375, -17.0625]), ("d_x", [-1.875, -108.4375]), ("d_k", [-1.6875, -48.0])],
+        ),
+        (
+            "n: 1, c: 2, h: 7, w: 6, o: 3, r: 3, s: 3, p: 4, q: 3",
+            "inputs: {x: [n, c, h, w], k: [o, c, r, s]}",
+            &["y[n,o,p,q] = k[o,c,r,s] * x[n,c,2*p+r-2,2*q+s else 0]"],
+            &[("y", [-1.0, -36.625]), ("d_x", [-7.875, 85.0625]), ("d_k", [0.8125, 79.875])],
+        ),
+        // The gradient of a convolution as a layer: zeros between the elements, then a window of the kernel turned round.
+        (
+            "n: 1, c: 3, h: 4, w: 3, o: 2, r: 3, s: 3, u: 2*h, v: 2*w",
+            "inputs: {x: [n, c, h, w], k: [c, o, r, s]}",
+            &[
+                "z[n,c,u,v] = where(u == 2*floor(u/2), where(v == 2*floor(v/2), x[n,c,floor(u/2),floor(v/2)], 0), 0)",
+                "y[n,o,u,v] = k[c,o,r,s] * z[n,c,u-r+1,v-s+1 else 0]",
+            ],
+            &[("y", [3.25, -216.75]), ("d_x", [-1.625, -70.75]), ("d_k", [1.125, 22.0625])],
+        ),
+    ]);
+}
+
+#[test]
+fn pooling_hands_gradients_to_the_first_maximum() {
+    all_compute(&[
+        (
+            "n: 2, c: 3, h: 7, w: 6, r: 3, s: 3, p: 4, q: 3",
+            "inputs: {x: [n, c, h, w]}",
+            &["y[n,c,p,q] = max(x[n,c,2*p+r-1,2*q+s-1 else -inf], over: [r,s])"],
+            &[("y", [79.75, 2824.75]), ("d_x", [-0.5, -77.25])],
+        ),
+        (
+            "n: 2, c: 3, h: 7, w: 6, r: 2, s: 2, p: 4, q: 3",
+            "inputs: {x: [n, c, h, w]}",
+            &["y[n,c,p,q] = max(x[n,c,2*p+r,2*q+s else -inf], over: [r,s])"],
+            &[("y", [62.75, 2211.5]), ("d_x", [-0.5, -73.75])],
+        ),
+        (
+            "n: 2, c: 3, h: 6, w: 6, r: 2, s: 2, p: 3, q: 3",
+            "inputs: {x: [n, c, h, w]}",
+            &["y[n,c,p,q] = mean(x[n,c,2*p+r,2*q+s], over: [r,s])"],
+            &[("y", [0.125, 10.6875]), ("d_x", [0.25, 115.375])],
+        ),
+        (
+            "n: 2, c: 3, h: 6, w: 6, r: 2, s: 2, p: 4, q: 4",
+            "inputs: {x: [n, c, h, w]}",
+            &["y[n,c,p,q] = mean(x[n,c,2*p+r-1,2*q+s-1 else 0], over: [r,s])"],
+            &[("y", [0.125, 18.6875]), ("d_x", [0.625, 71.6875])],
+        ),
+        (
+            "n: 2, c: 3, h: 6, w: 6, r: 2, s: 2, p: 7, q: 7",
+            "inputs: {x: [n, c, h, w]}",
+            &["y[n,c,p,q] = sum(x[n,c,p+r-1,q+s-1 else 0], over: [r,s]) / sum(where(p+r-1 >= 0, where(p+r-1 < size(h), \
+                 where(q+s-1 >= 0, where(q+s-1 < size(w), 1, 0), 0), 0), 0), over: [r,s])"],
+            &[("y", [1.75, 1072.5625]), ("d_x", [0.5, 161.125])],
+        ),
+    ]);
+}
+
+#[test]
+fn tensors_are_joined_cut_turned_and_stretched() {
+    all_compute(&[
+        (
+            "n: 2, a: 3, b: 5, c: a + b, w: 4",
+            "inputs: {s: [n, a, w], t: [n, b, w]}",
+            &["y[n,c,w] = where(c < size(a), s[n,c,w else 0], t[n,c-size(a),w else 0])"],
+            &[("y", [-0.25, 48.75]), ("d_s", [-1.5, -11.25]), ("d_t", [1.0, -5.0])],
+        ),
+        (
+            "c: 6, w: 9, p: 3, q: 4, n: 2",
+            "inputs: {x: [n, c, w]}",
+            &["y[n,p,q] = x[n,p+2,2*q+1]"],
+            &[("y", [-0.25, -7.25]), ("d_x", [-0.75, -24.5])],
+        ),
+        ("n: 2, w: 6", "inputs: {x: [n, w]}", &["y[n,w] = x[n,size(w)-1-w]"], &[("y", [-1.25, -4.25]), ("d_x", [-1.25, -4.25])]),
+        ("n: 2, w: 6, u: w + 3", "inputs: {x: [n, w]}", &["y[n,u] = x[n,u-2 else 0.5]"], &[("y", [1.75, 6.75]), ("d_x", [0.75, 1.0])]),
+        (
+            "n: 2, c: 3, h: 4, w: 3, p: 2*h, q: 2*w",
+            "inputs: {x: [n, c, h, w]}",
+            &["y[n,c,p,q] = x[n,c,floor(p/2),floor(q/2)]"],
+            &[("y", [-2.0, -249.0]), ("d_x", [-0.75, -34.0])],
+        ),
+        ("i: 4, h: 5, w: h", "inputs: {x: [h, w]}", &["y[i] = 2 * x[i+0,i+1]"], &[("y", [-2.0, -8.0]), ("d_x", [0.0, 39.0])]),
+    ]);
+}
+
+/// What lies outside of the picture is the fill, not what the first layer makes of nothing: its bias is not 0.
+#[test]
+fn borders_read_the_fill_and_not_the_layer_below() {
+    let program = &built(
+        "model: borders\ndims: {n: 1, c: 1, h: 4, w: 5, o: 1, r: 3, s: 3, e: 1}\ndtype: f64\n\
+         inputs: {x: [n, c, h, w], k: [o, c, r, s], b: [o], l: [e, o, r, s]}\nsteps:\n  \
+         - \"t[n,o,h,w] = relu(k[o,c,r,s] * x[n,c,h+r-1,w+s-1 else 0] + b[o])\"\n  \
+         - \"y[n,e,h,w] = l[e,o,r,s] * t[n,o,h+r-1,w+s-1 else 0]\"\n",
+    );
+    let filled = |shape: &[usize], value: f64| ArrayD::from_elem(IxDyn(shape), value);
+    let inputs: Tensors =
+        [("x", filled(&[1, 1, 4, 5], 0.0)), ("k", filled(&[1, 1, 3, 3], 1.0)), ("b", filled(&[1], 2.0)), ("l", filled(&[1, 1, 3, 3], 1.0))]
+            .map(|(name, tensor)| (name.to_string(), tensor))
+            .into();
+    for program in program {
+        let results = interpret(program, &inputs, &RUN).unwrap();
+        // Twice the number of places of the window that lie in the picture.
+        let places = |at: usize, last: usize| if at == 0 || at == last { 2.0 } else { 3.0 };
+        let expected = ArrayD::from_shape_fn(IxDyn(&[1, 1, 4, 5]), |at| 2.0 * places(at[2], 3) * places(at[3], 4));
+        assert_eq!(results["y"], expected);
     }
 }

@@ -124,6 +124,8 @@ pub struct Wanted {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Derivative {
     pub containers: Vec<Container>,
+    /// Dims that only the derivative runs along, with their sizes.
+    pub dims: Vec<(String, Expr)>,
     pub operations: Vec<Operation>,
     /// Input connector → container that already holds the contribution; nothing is computed for it.
     ///

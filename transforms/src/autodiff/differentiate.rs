@@ -331,6 +331,7 @@ impl Tape {
         let derivative = forward
             .differentiate(&self.program, &wanted)
             .map_err(|error| DifferentiateError::Operator { error, at: forward.origin.clone() })?;
+        self.program.dims.extend(derivative.dims);
         for container in derivative.containers {
             self.program.add_container(container);
         }

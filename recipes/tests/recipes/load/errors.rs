@@ -326,8 +326,8 @@ fn subscripts_that_are_not_affine_have_a_way_around() {
     assert!(says("a[u+1] = c[u]").contains("`u+1` is no subscript on the left: a step assigns a whole tensor"));
     assert!(says("a[u else 0] = c[u]").contains("between indices, or `]` after the last one), but `else` stands here"));
     assert!(says("a[u] = c[u else 0, 1]").contains("nothing follows the value of what lies outside"));
-    assert_eq!(says("a[u] = c[u+half else 0]"), "t.yaml:12:14: the constant `half` is no whole number, and a subscript is made of those");
-    assert_eq!(says("a[u] = c[u+uu else 0]"), "t.yaml:12:14: unknown dim `uu`; did you mean `u`?");
+    assert_eq!(says("a[u] = c[u+half else 0]"), "t.yaml:12:16: the constant `half` is no whole number, and a subscript is made of those");
+    assert_eq!(says("a[u] = c[u+uu else 0]"), "t.yaml:12:16: unknown dim `uu`; did you mean `u`?");
     assert!(says("a[u] = c[u+1 else g[0]]").contains("what stands after `else` must be a number known from the recipe alone"));
 }
 

@@ -3,8 +3,13 @@
 //! Each sum runs over the indices that the gradient lacks. If there are none, the gradient is an element-wise product.
 //! An index that only `a` has was summed alone, so `d_a` is constant along it: the sum is taken without it, into
 //! `<d_a>.row`, and then spread.
+//!
+//! The gradient of a window gathers: `d_x[h] = Σ d_y[h - r + 1 else 0] · k[r]` for `y[p] = Σ k[r] · x[p + r - 1]`, again a contraction. A
+//! window of a larger stride is first taken apart ([`super::polyphase`]). Where neither factor is 0 outside of the points that read an
+//! element, the sum selects them.
 
 use super::*;
+use crate::memlet::Combine;
 use crate::scalar::Scalar;
 
 pub(in crate::library) fn differentiate(
@@ -14,41 +19,71 @@ pub(in crate::library) fn differentiate(
     wanted: &Wanted,
 ) -> Result<Derivative, OperatorError> {
     let mut derivative = Derivative::default();
-    let out = forward.need_output("out")?;
     for (connector, other) in [("a", "b"), ("b", "a")] {
         let Some(target) = wanted.gradients.get(connector) else { continue };
-        let (mine, other) = (forward.need_input(connector)?, forward.need_input(other)?);
-        let kept = plain(forward, mine)?;
-        let read: Vec<_> = other.subscripts.iter().chain(&out.subscripts).flat_map(Expr::symbols).collect();
-        let alone = |index: &str| !read.iter().any(|r| r == index);
-        let factors = vec![other.like("a", &other.data), operand("b", &wanted.upstream, &out.subscripts)];
-        let sums = forward.indices.keys().any(|i| !kept.contains(&i.as_str()));
-        let spreads = kept.iter().any(|i| alone(i));
-        let product = |code: Scalar| Op::Elementwise { label: "product dX".into(), code };
-        if !sums {
-            let code = Scalar::input("a") * Scalar::input("b") * scale.clone();
-            derivative
-                .operations
-                .push(operation(forward, product(code), factors, vec![operand("out", target, &mine.subscripts)], &|_| true));
-        } else if !spreads {
-            let op = Op::Contraction { scale: scale.clone() };
-            derivative.operations.push(operation(forward, op, factors, vec![operand("out", target, &mine.subscripts)], &|_| true));
-        } else {
-            let core: Vec<&str> = kept.iter().copied().filter(|i| !alone(i)).collect();
-            let row = transient(forward, program, format!("{target}.row"), &core, mine)?;
-            let subscripts: Vec<Expr> = core.iter().map(|i| Expr::sym(*i)).collect();
-            let op = Op::Contraction { scale: scale.clone() };
-            let keep = |index: &str| !(kept.contains(&index) && alone(index));
-            derivative.operations.push(operation(forward, op, factors, vec![operand("out", &row.name, &subscripts)], &keep));
-            derivative.operations.push(operation(
-                forward,
-                product(Scalar::input("row")),
-                vec![operand("row", &row.name, &subscripts)],
-                vec![operand("out", target, &mine.subscripts)],
-                &|index| kept.contains(&index),
-            ));
-            derivative.containers.push(row);
-        }
+        let contribution = match polyphase::split(forward, program, connector, target)? {
+            Some(split) => split.gradient(|operation, container, dims, target| {
+                // The parts are containers of a program that has them declared.
+                let mut with = program.clone();
+                with.add_container(container.clone());
+                with.dims.extend(dims.iter().cloned());
+                factor(operation, &with, scale, (connector, other), (&wanted.upstream, target))
+            })?,
+            None => factor(forward, program, scale, (connector, other), (&wanted.upstream, target))?,
+        };
+        derivative.containers.extend(contribution.containers);
+        derivative.dims.extend(contribution.dims);
+        derivative.operations.extend(contribution.operations);
     }
+    Ok(derivative)
+}
+
+/// The gradient of one factor.
+fn factor(
+    forward: &Operation,
+    program: &Sdfg,
+    scale: &Scalar,
+    (connector, other): (&str, &str),
+    (upstream, target): (&str, &str),
+) -> Result<Derivative, OperatorError> {
+    let mut derivative = Derivative::default();
+    let (mine, other, out) = (forward.need_input(connector)?, forward.need_input(other)?, forward.need_output("out")?);
+    let (other, given) = (other.like("a", &other.data), operand("b", upstream, &out.subscripts));
+    let readers = Readers::of(forward, program, mine)?;
+    let factors = vec![readers.seen(&other), readers.seen(&given)];
+    let read: Vec<_> = factors.iter().flat_map(|factor| &factor.subscripts).flat_map(Expr::symbols).collect();
+    let alone = |index: &str| !read.iter().any(|r| r == index);
+    let product = |code: Scalar| Op::Elementwise { label: "product dX".into(), code };
+    let spreads = readers.subscripts.iter().filter_map(Expr::as_sym).any(alone);
+    let whole = || Scalar::input("a") * Scalar::input("b") * scale.clone();
+    if !readers.vanishes(&[&given, &other], program) || (spreads && !readers.is_plain()) {
+        let code = readers.selected(Scalar::input("a") * Scalar::input("b"), program);
+        let op = match readers.sums() {
+            true => Op::Reduce { label: "product dX".into(), combine: Combine::Sum, code, scale: scale.clone() },
+            false => product(readers.selected(whole(), program)),
+        };
+        derivative.operations.push(readers.operation(forward, op, factors, target));
+    } else if !readers.sums() {
+        derivative.operations.push(readers.operation(forward, product(whole()), factors, target));
+    } else if !spreads {
+        derivative.operations.push(readers.operation(forward, Op::Contraction { scale: scale.clone() }, factors, target));
+    } else {
+        let kept: Vec<&str> = readers.subscripts.iter().filter_map(Expr::as_sym).collect();
+        let core: Vec<&str> = kept.iter().copied().filter(|i| !alone(i)).collect();
+        let row = transient(forward, program, format!("{target}.row"), &core, mine)?;
+        let subscripts: Vec<Expr> = core.iter().map(|i| Expr::sym(*i)).collect();
+        let op = Op::Contraction { scale: scale.clone() };
+        let keep = |index: &str| !(kept.contains(&index) && alone(index));
+        derivative.operations.push(operation(forward, op, factors, vec![operand("out", &row.name, &subscripts)], &keep));
+        derivative.operations.push(operation(
+            forward,
+            product(Scalar::input("row")),
+            vec![operand("row", &row.name, &subscripts)],
+            vec![operand("out", target, &readers.subscripts)],
+            &|index| kept.contains(&index),
+        ));
+        derivative.containers.push(row);
+    }
+    derivative.dims.extend(readers.dims);
     Ok(derivative)
 }

@@ -6,7 +6,7 @@
 use super::*;
 use crate::library::calculus::{pullback, unbounded};
 use crate::memlet::Combine;
-use crate::scalar::{Binary, Scalar};
+use crate::scalar::{Binary, Scalar, Unary};
 
 pub(in crate::library) fn differentiate(
     forward: &Operation,
@@ -60,22 +60,40 @@ pub(super) fn pointwise(
             code = Scalar::select(none, Scalar::Const(0.0), code);
         }
         let code = whole(code);
-        let kept = plain(forward, input)?;
-        if let Some(same) = identity(forward, program, input, &code, seeds)? {
+        let readers = Readers::of(forward, program, input)?;
+        if let (true, Some(same)) = (readers.is_plain(), identity(forward, program, input, &code, seeds)?) {
             derivative.same.insert(connector.clone(), same);
             continue;
         }
+        let code = readers.code(&code, program);
         let used = code.inputs();
-        let inputs = seeds.iter().chain(&forward.inputs).filter(|o| used.contains(&o.connector)).cloned().collect();
-        let reduces = forward.indices.keys().any(|i| !kept.contains(&i.as_str()));
+        let read: Vec<&Operand> = seeds.iter().chain(&forward.inputs).filter(|o| used.contains(&o.connector)).collect();
+        // A gradient that is 0 where no point reads the element, and alone is handed on, needs no selection.
+        let is_linear = seeds.first().is_some_and(|gradient| hands_on(&code, &gradient.connector));
+        let code = if is_linear && readers.vanishes(&read, program) { code } else { readers.selected(code, program) };
+        let inputs = read.into_iter().map(|operand| readers.seen(operand)).collect();
+        let reduces = readers.sums();
         let label = if reduces && label == "bias" { "bias dW".to_string() } else { format!("{label} dX") };
         let op = match reduces {
             true => Op::Reduce { label, combine: Combine::Sum, code, scale: Scalar::Const(1.0) },
             false => Op::Elementwise { label, code },
         };
-        derivative.operations.push(operation(forward, op, inputs, vec![operand("out", target, &input.subscripts)], &|_| true));
+        derivative.operations.push(readers.operation(forward, op, inputs, target));
+        derivative.dims.extend(readers.dims);
     }
     Ok(derivative)
+}
+
+/// Whether code is a gradient, or a multiple of it by a number or size: then it is 0 where the gradient is.
+fn hands_on(code: &Scalar, gradient: &str) -> bool {
+    let is_number = |code: &Scalar| matches!(code, Scalar::Const(value) if value.is_finite()) || matches!(code, Scalar::Index(_));
+    match code {
+        Scalar::Input(connector) => connector == gradient,
+        Scalar::Unary(Unary::Neg, of) => hands_on(of, gradient),
+        Scalar::Binary(Binary::Mul, a, b) => (hands_on(a, gradient) && is_number(b)) || (is_number(a) && hands_on(b, gradient)),
+        Scalar::Binary(Binary::Div, a, b) => hands_on(a, gradient) && is_number(b),
+        _ => false,
+    }
 }
 
 /// The container that already holds the contribution: the code is one operand, element for element.

@@ -6,14 +6,18 @@
 pub(super) mod contraction;
 pub(super) mod elementwise;
 pub(super) mod normalize;
+mod polyphase;
+mod readers;
 pub(super) mod reduce;
 pub(super) mod softmax;
 
 use super::{Derivative, Op, OperatorError, Wanted};
 use crate::data::Container;
 use crate::graph::Sdfg;
+use crate::memlet::Fill;
 use crate::node::{Direction, Operand, Operation};
 use crate::symbol::Expr;
+use readers::Readers;
 
 /// Why an operator of a backward pass has no derivative.
 pub(super) fn second_derivative(forward: &Operation) -> OperatorError {

@@ -6,6 +6,8 @@
 //! found by comparing with the very values that were compared forward: code other than a plain input is computed into a
 //! container first (`<name>.term`), and a scaled result is not used, the extremum is taken again (`<name>.extremum`).
 //!
+//! A window's extremum hands it to the first term that equals it, see [`first_of_window`].
+//!
 //! Where terms or extrema are stored in less than they are computed in, one may be rounded and the other still on chip: then terms
 //! within the rounding of the extremum count as equal to it. Stored values next to each other are further apart.
 
@@ -49,6 +51,7 @@ fn extremum(
     let mut before = Derivative::default();
     let connector = |wish: &str| free_connector(code, wish);
     let (term, top, ties) = (connector("term"), connector("top"), connector("ties"));
+    let windowed = forward.inputs.iter().any(|input| input.index_names().is_none());
     // The value of every term: an input itself, or a container over the whole space.
     let all: Vec<&str> = forward.indices.keys().map(String::as_str).collect();
     let term = match code {
@@ -93,6 +96,9 @@ fn extremum(
     let stored = [&term, &top].into_iter().filter_map(rounding).filter(|dtype| *dtype != dtype.accumulator());
     let roundoff = stored.map(Dtype::roundoff).fold(0.0, f64::max);
     let hit = equal(value, Scalar::input(top.connector.as_str()), combine, roundoff);
+    if windowed {
+        return first_of_window(forward, program, (label, code), (&seed, upstream), (term, top, hit), before, wanted);
+    }
     let count = row("ties")?;
     before.operations.push(operation(
         forward,
@@ -107,6 +113,59 @@ fn extremum(
     let share = Scalar::input(ties.connector.as_str());
     let whole = |code: Scalar| Scalar::select(hit.clone(), code, Scalar::Const(0.0)) / share.clone();
     let after = pointwise(forward, program, label, (code, &seed, &whole), &[upstream, term, top, ties], wanted)?;
+    before.dims.extend(after.dims);
+    before.containers.extend(after.containers);
+    before.operations.extend(after.operations);
+    Ok(before)
+}
+
+/// The derivative of an extremum over windows: the first term of a window that equals its extremum, in the order in which the window's
+/// indices count, gets all of the gradient, as in PyTorch's pooling. Where it stands is found first, into `<name>.first`.
+fn first_of_window(
+    forward: &Operation,
+    program: &Sdfg,
+    (label, code): (&str, &Scalar),
+    (seed, upstream): (&Scalar, Operand),
+    (term, top, hit): (Operand, Operand, Scalar),
+    mut before: Derivative,
+    wanted: &Wanted,
+) -> Result<Derivative, OperatorError> {
+    let out = forward.need_output("out")?;
+    let stem = wanted.gradients.values().next().cloned().unwrap_or_else(|| forward.name.clone());
+    let value = Scalar::input(term.connector.as_str());
+    let number = |index: &str| forward.indices.get(index).map(|dim| program.size_of(dim)).unwrap_or(Expr::Int(1));
+    let place = forward.reduced().into_iter().fold(Expr::Int(0), |place, index| place * number(index) + Expr::sym(index));
+    let place = Scalar::Index(place);
+    // A term that is NaN makes the extremum NaN, and is what it comes from.
+    let is_nan = Scalar::binary(Binary::Ne, value.clone(), value);
+    let mut hit = Scalar::binary(Binary::Or, hit, is_nan);
+    if term.fill.is_some() {
+        let container = declared(forward, program, &term.data)?;
+        for (at, dim) in term.subscripts.iter().zip(&container.dims).filter(|(at, _)| at.as_sym().is_none()) {
+            let (at, zero) = (Scalar::Index(at.clone()), Scalar::Const(0.0));
+            let inside = Scalar::binary(Binary::Lt, at.clone(), Scalar::Index(program.size_of(dim)));
+            hit = Scalar::binary(Binary::And, hit, Scalar::binary(Binary::And, Scalar::binary(Binary::Ge, at, zero), inside));
+        }
+    }
+    let mut first = transient(forward, program, format!("{stem}.first"), &plain(forward, out)?, out)?;
+    first.dtype = first.dtype.accumulator();
+    let none = Scalar::Const(f64::INFINITY);
+    let op = Op::Reduce {
+        label: format!("{label} first"),
+        combine: Combine::Min,
+        code: Scalar::select(hit, place.clone(), none),
+        scale: Scalar::Const(1.0),
+    };
+    before.operations.push(operation(forward, op, vec![term, top], vec![operand("out", &first.name, &out.subscripts)], &|_| true));
+    let taken = free_connector(code, "first");
+    let is_first = Scalar::binary(Binary::Eq, Scalar::input(taken.as_str()), place);
+    let whole = |code: Scalar| Scalar::select(is_first.clone(), code, Scalar::Const(0.0));
+    let mut with = program.clone();
+    with.add_container(first.clone());
+    let seeds = [upstream, operand(&taken, &first.name, &out.subscripts)];
+    before.containers.push(first);
+    let after = pointwise(forward, &with, label, (code, seed, &whole), &seeds, wanted)?;
+    before.dims.extend(after.dims);
     before.containers.extend(after.containers);
     before.operations.extend(after.operations);
     Ok(before)
