@@ -167,7 +167,7 @@ pub enum Problem {
         "`{subscript}` reaches from {least} to {most}, but axis {axis} of `{tensor}`, `{dim}`, goes from 0 to {last}; give what lies outside a \
          value, as in `{tensor}[… else 0]`, or change the sizes"
     )]
-    Outside { tensor: String, subscript: String, axis: usize, dim: String, least: i64, most: i64, last: i64 },
+    Outside { tensor: String, subscript: String, axis: u32, dim: String, least: i64, most: i64, last: i64 },
     #[error("the index `{index}` stands twice in `{tensor}`; use two dims of equal size, such as `k: {index}`")]
     RepeatedIndex { tensor: String, index: String },
     #[error(
@@ -202,6 +202,8 @@ pub enum Problem {
     LabelOverClasses(String),
     #[error("`{operator}` has no option `{option}`{hint}")]
     UnknownOption { operator: String, option: String, hint: Hint },
+    #[error("{0}")]
+    Layer(String),
     #[error("the rate is {0}; a dropout rate is at least 0 and below 1")]
     Rate(f64),
     #[error("`eps` is {0}; it is a finite number that is at least 0, such as 1e-5")]

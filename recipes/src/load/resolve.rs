@@ -265,7 +265,7 @@ impl Resolver<'_> {
         let inside = least >= 0 && most < size;
         if !inside && !filled {
             let (tensor, subscript, dim) = (tensor.to_string(), node.to_string(), dim.to_string());
-            self.problems.add(node.place, Problem::Outside { tensor, subscript, axis: axis + 1, dim, least, most, last: size - 1 });
+            self.problems.add(node.place, Problem::Outside { tensor, subscript, axis: axis as u32 + 1, dim, least, most, last: size - 1 });
         }
         inside
     }

@@ -5,6 +5,7 @@ use super::header::{Header, Tensor};
 use super::lexer;
 use super::lower::Lowering;
 use super::names::usable;
+use super::operators::sugar;
 use super::parser::{self, Ast, Node, Step};
 use super::problem::{Place, Problem, Problems};
 use super::resolve::{Absence, Resolver};
@@ -106,7 +107,8 @@ impl Steps {
         names(&step.value, &mut self.read);
         let mut resolver = Resolver { header, problems, absent };
         resolver.distinct(&name.text, &step.indices, true);
-        let value = resolver.value(&step.value, &left);
+        let expression = sugar::replaced(&step.value, &left, resolver.header, resolver.problems);
+        let value = expression.and_then(|expression| resolver.value(&expression, &left));
         if let Some(value) = &value {
             let bound = value.indices(&|index| header.is_index(index));
             for index in step.indices.iter().filter(|i| left.contains(&i.text) && !bound.contains(&i.text)) {

@@ -6,9 +6,9 @@ pub fn instead(name: &str) -> Option<&'static str> {
         "matmul" | "mm" | "bmm" | "dot" | "einsum" | "linear" => "write the product with its indices: `w[o,i] * x[b,i]` sums over `i`",
         "transpose" | "permute" | "swapaxes" | "t" => "write the indices in the order you want: no tensor has one in memory",
         "reshape" | "view" | "flatten" => "give the tensor the dims that you need: `[b, h, p]` in the place of one that holds `h` and `p`",
-        "concat" | "cat" | "stack" | "split" | "chunk" => {
-            "nothing is joined or cut: name the parts, or give them one dim in common, and pick by `where(g == 0, …, …)`"
-        }
+        "cat" => "write `concat(a, b, along: c)`",
+        "split" | "chunk" => "write `slice(x, along: c, from: 2)` for each part",
+        "stack" => "give the parts one dim in common, and pick by `where(g == 0, …, …)`",
         "swish" => "it is called `silu`",
         "rmsnorm" => "write `x[b,i] * rsqrt(mean(pow(x, 2), over: i) + 1e-6) * g[i]`",
         "var" | "variance" => "write `mean(pow(x - mean(x, over: i), 2), over: i)`",
@@ -32,10 +32,11 @@ pub fn instead(name: &str) -> Option<&'static str> {
         "embedding" | "gather" | "take" | "topk" | "cumsum" => {
             "there is no reading by the values of another tensor, and no order of elements"
         }
-        "conv" | "conv2d" | "convolution" => {
-            "write the sum with its window: `k[o,c,r,s] * x[n,c,p+r-1,q+s-1 else 0]` sums over `c`, `r` and `s`"
+        "conv1d" | "conv2d" | "conv3d" | "convolution" => "write `conv(x, k, stride: 1, pad: 1)`",
+        "max_pool" | "avg_pool" | "max_pool2d" | "avg_pool2d" => {
+            "write `maxpool(x, over: [r, s], stride: 2)`, with dims `r` and `s` of the window"
         }
-        "maxpool" | "avgpool" => "write the reduction of a window: `max(x[n,c,2*p+r,2*q+s else -inf], over: [r, s])`",
+        "global_average_pool" | "globalavgpool" => "write `globalpool(x)`",
         _ => return None,
     })
 }

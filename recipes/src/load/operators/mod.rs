@@ -15,6 +15,7 @@ mod reduction;
 mod select;
 mod size;
 mod softmax;
+pub mod sugar;
 
 use super::context::Context;
 use super::names::nearest;
@@ -54,9 +55,9 @@ fn all() -> impl Iterator<Item = &'static Operator> {
     function::TABLE.iter().chain(FAMILIES.iter().copied().flatten())
 }
 
-/// Every operator's name.
+/// Every operator's name, and every layer's.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    all().map(|o| o.name)
+    all().map(|o| o.name).chain(sugar::names())
 }
 
 /// The arguments that are expressions: all but `over`, `form` and the dim of `size`.
@@ -116,7 +117,7 @@ fn same_option(a: &Argument, b: &Argument) -> bool {
 
 #[cfg(test)]
 mod tests {
-    /// The page that people learn the language from names every operator, and its example is a recipe.
+    /// The page that people learn the language from names every operator, and its examples are recipes.
     #[test]
     fn the_language_is_written_down() {
         let page = include_str!("../../../language.md");
@@ -124,7 +125,9 @@ mod tests {
         assert!(doubled.is_empty(), "these are operators, and need no other words: {doubled:?}");
         let missing: Vec<&str> = super::names().filter(|name| !page.contains(&format!("`{name}("))).collect();
         assert!(missing.is_empty(), "{missing:?}");
-        let example = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
-        assert!(crate::load::load_str("language.yaml", example, &[]).is_ok());
+        for example in page.split("```yaml\n").skip(1) {
+            let example = example.split("```").next().unwrap_or_default();
+            crate::load::load_str("language.yaml", example, &[]).unwrap_or_else(|errors| panic!("{errors}"));
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod blocks;
 mod errors;
+mod layers;
 mod listing;
 mod long;
 pub mod shipped;
