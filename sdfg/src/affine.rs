@@ -77,10 +77,14 @@ impl Affine {
     /// number.
     pub fn expr(&self) -> Expr {
         let term = |name: &String, by: i64| Expr::Int(by) * Expr::sym(name);
-        let (rest, number) = split(&self.offset);
-        let positive = self.terms.iter().filter(|(_, by)| *by > 0).map(|(name, by)| term(name, *by));
+        // Sizes are added up as indices are, where they have whole-number multiples too.
+        let sizes = Affine::of(&self.offset, &|_| true);
+        let (mut terms, offset) = (self.terms.clone(), sizes.as_ref().map_or(&self.offset, |sizes| &sizes.offset));
+        terms.extend(sizes.iter().flat_map(|sizes| sizes.terms.iter().cloned()));
+        let (rest, number) = split(offset);
+        let positive = terms.iter().filter(|(_, by)| *by > 0).map(|(name, by)| term(name, *by));
         let whole = positive.chain([rest]).fold(Expr::Int(0), |whole, part| whole + part);
-        let negative = self.terms.iter().filter(|(_, by)| *by < 0);
+        let negative = terms.iter().filter(|(_, by)| *by < 0);
         // Where nothing stands before a minus, the number does.
         let (whole, number) = if whole == Expr::Int(0) && number > 0 { (Expr::Int(number), 0) } else { (whole, number) };
         let whole = negative.fold(whole, |whole, (name, by)| whole - term(name, by.saturating_neg()));

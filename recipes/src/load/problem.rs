@@ -171,12 +171,6 @@ pub enum Problem {
     #[error("the index `{index}` stands twice in `{tensor}`; use two dims of equal size, such as `k: {index}`")]
     RepeatedIndex { tensor: String, index: String },
     #[error(
-        "the index `{index}` stands twice in `{tensor}`; its diagonal is `sum(where({index} == {other}, {tensor}[{read}], 0), over: {other})`\
-         {}",
-        if *declared { String::new() } else { format!(", with `{other}: {index}` in dims") }
-    )]
-    Diagonal { tensor: String, index: String, other: String, read: String, declared: bool },
-    #[error(
         "the index `{index}` stands twice in `{tensor}`; a step assigns a whole tensor, so write `{tensor}[{assigned}] = \
          where({index} == {other}, …, 0)`{}",
         if *declared { String::new() } else { format!(", with `{other}: {index}` in dims") }

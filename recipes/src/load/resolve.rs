@@ -182,7 +182,7 @@ impl Resolver<'_> {
         let fill = fill.map(|node| self.fill(node));
         let plain = subscript::dims(Brackets::Read(name), subscripts).ok();
         if let (Some(indices), None) = (&plain, fill) {
-            self.distinct(name, indices, false);
+            self.known(indices);
         }
         let expressions: Vec<_> = subscripts.iter().map(|node| subscript::expression(self.header, name, node)).collect();
         if plain.is_none() || fill.is_some() {
@@ -227,10 +227,11 @@ impl Resolver<'_> {
                 _ => inside &= self.lies_inside(name, (n, dim), node, subscript, fill.is_some()),
             }
         }
-        // An index of another size than the axis has reads a part of it. A fill says so, also where everything lies inside.
-        let partial = expressions.iter().zip(&tensor.dims).any(|(subscript, dim)| {
+        // An index of another size than the axis has reads a part of it, and one that stands twice a diagonal. A fill says so, also where
+        // everything lies inside.
+        let partial = expressions.iter().zip(&tensor.dims).enumerate().any(|(n, (subscript, dim))| {
             let size = subscript.as_sym().and_then(|index| self.header.dims.get(index));
-            size.is_some() && size != self.header.dims.get(dim)
+            size.is_some() && (size != self.header.dims.get(dim) || expressions[..n].contains(subscript))
         });
         let fill = match fill.flatten() {
             Some(fill) => Some(fill).filter(|_| partial || !inside),
@@ -286,33 +287,36 @@ impl Resolver<'_> {
         Some(meant)
     }
 
-    /// Reports indices of a tensor that are no dims, and those that stand twice.
-    pub fn distinct(&mut self, tensor: &str, indices: &[Name], assigned: bool) {
-        for (n, index) in indices.iter().enumerate() {
-            if !self.header.is_index(&index.text) {
-                let problem = self.header.unknown_dim(&index.text);
-                self.problems.add(index.place, problem);
-            } else if indices.iter().take(n).any(|other| other.text == index.text) {
-                let problem = self.diagonal(tensor, indices, n, assigned);
+    /// Reports indices that are no dims.
+    fn known(&mut self, indices: &[Name]) {
+        for index in indices.iter().filter(|index| !self.header.is_index(&index.text)) {
+            let problem = self.header.unknown_dim(&index.text);
+            self.problems.add(index.place, problem);
+        }
+    }
+
+    /// Reports indices of an assigned tensor that are no dims, and those that stand twice.
+    pub fn distinct(&mut self, tensor: &str, indices: &[Name]) {
+        self.known(indices);
+        for (n, index) in indices.iter().enumerate().filter(|(_, index)| self.header.is_index(&index.text)) {
+            if indices.iter().take(n).any(|other| other.text == index.text) {
+                let problem = self.diagonal(tensor, indices, n);
                 self.problems.add(index.place, problem);
             }
         }
     }
 
-    /// What to write in the place of a tensor whose index `n` stands there before: another dim of that size, and a mask.
-    fn diagonal(&self, tensor: &str, indices: &[Name], n: usize, assigned: bool) -> Problem {
+    /// What to write in the place of an assigned tensor whose index `n` stands there before: another dim of that size, and a mask.
+    fn diagonal(&self, tensor: &str, indices: &[Name], n: usize) -> Problem {
         let (index, size) = (&indices[n].text, self.header.dims.get(&indices[n].text));
         let is_free = |name: &&String| indices.iter().all(|i| i.text != **name);
         let known = self.header.dims.iter().find(|(name, of)| Some(*of) == size && is_free(name)).map(|(name, _)| name.clone());
         let declared = known.is_some();
         let fresh = || (2..).map(|n| format!("{index}{n}")).find(|name| !self.header.is_index(name)).unwrap_or_default();
         let other = known.unwrap_or_else(fresh);
-        let read = indices.iter().enumerate().map(|(m, i)| if m == n { other.as_str() } else { i.text.as_str() });
-        let (tensor, index, read) = (tensor.to_string(), index.clone(), read.collect::<Vec<_>>().join(","));
-        match assigned {
-            true => Problem::AssignedDiagonal { tensor, index, other, assigned: read, declared },
-            false => Problem::Diagonal { tensor, index, other, read, declared },
-        }
+        let assigned = indices.iter().enumerate().map(|(m, i)| if m == n { other.as_str() } else { i.text.as_str() });
+        let (tensor, index, assigned) = (tensor.to_string(), index.clone(), assigned.collect::<Vec<_>>().join(","));
+        Problem::AssignedDiagonal { tensor, index, other, assigned, declared }
     }
 }
 

@@ -106,7 +106,7 @@ impl Steps {
         }
         names(&step.value, &mut self.read);
         let mut resolver = Resolver { header, problems, absent };
-        resolver.distinct(&name.text, &step.indices, true);
+        resolver.distinct(&name.text, &step.indices);
         let expression = sugar::replaced(&step.value, &left, resolver.header, resolver.problems);
         let value = expression.and_then(|expression| resolver.value(&expression, &left));
         if let Some(value) = &value {

@@ -2,14 +2,15 @@
 //!
 //! A top-level unit is a kernel. It reads each distinct element of each heap container once and writes each once: that
 //! is the least any implementation of the kernel can move, `Q`. A view counts as its own slice. What a unit writes
-//! before it reads it is not read from memory; what it accumulates into is written only. A memlet that is no box counts
-//! as the smallest box around it.
+//! before it reads it is not read from memory; what it accumulates into is written only. A window counts the places that it reaches
+//! inside of its container ([`places`]); a memlet that is no box counts as the smallest box around it.
 //!
 //! Flop of an operation follow its file in [`crate::library`] (the conventions of the paper's Table III). Flop of a
 //! scope are counted from its code: every arithmetic operation once a point, and what each combine costs.
 
 mod definitions;
 mod groups;
+mod places;
 
 use crate::data::Storage;
 use crate::graph::Sdfg;
@@ -21,6 +22,7 @@ use crate::scalar::{Binary, Scalar};
 use crate::scope::{Item, Scope, Unit};
 use crate::symbol::{Bindings, SymbolError};
 use indexmap::IndexMap;
+use places::Places;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -157,8 +159,7 @@ fn unit_movement_under(program: &Sdfg, symbols: &Bindings, unit: &Unit, pass: Di
     let Count { reads, writes, masks, flop, .. } = count;
     let traffic = |found: IndexMap<String, Region>| {
         found.into_iter().filter_map(|(data, region)| {
-            let elements =
-                region.iter().map(|(start, stop, step)| ((stop - start).max(0) as u64).div_ceil((*step).max(1) as u64)).product();
+            let elements = region.iter().map(Places::count).product();
             let bytes = program.containers.get(&data)?.dtype.bytes(elements);
             Some(Traffic { data, elements, bytes })
         })
@@ -217,8 +218,8 @@ pub fn contracts(computation: &Computation, outer: &[&str]) -> bool {
     (!a.is_subset(&b) && !b.is_subset(&a)) || inner(&a) != inner(&b)
 }
 
-/// Start, end and step in each dimension.
-type Region = Vec<(i64, i64, i64)>;
+/// The places in each dimension.
+type Region = Vec<Places>;
 
 struct Count<'a> {
     program: &'a Sdfg,
@@ -312,8 +313,13 @@ impl<'a> Count<'a> {
         let inner_first: Vec<Index> = around.iter().rev().map(|i| (*i).clone()).collect();
         let whole = propagate::propagate(memlet, &inner_first, &sizes);
         let mut region = Region::with_capacity(sizes.len());
-        for (range, size) in whole.subset.iter().zip(&sizes) {
+        for ((own, range), size) in memlet.subset.iter().zip(&whole.subset).zip(&sizes) {
             let size = size.eval(self.symbols).map_err(|e| self.symbol(e))?;
+            let reached = if let Range::At(at) = own { Places::of(at, around, self.symbols, size) } else { None };
+            if let Some(reached) = reached {
+                region.push(reached);
+                continue;
+            }
             let ends = match range {
                 Range::At(at) => at.eval(self.symbols).map(|at| (at, at.saturating_add(1), 1)),
                 Range::Span { start, stop, step } => {
@@ -322,9 +328,7 @@ impl<'a> Count<'a> {
             };
             // Bounds that still hold an index, as of a triangle seen from outside, mean the whole dimension.
             let (start, stop, step) = ends.unwrap_or((0, size, 1));
-            // The first element inside, where a regular pattern begins outside.
-            let first = if start < 0 { start.rem_euclid(step.max(1)) } else { start };
-            region.push((first, stop.min(size), step));
+            region.push(Places::regular(start, stop, step, size));
         }
         let known = if write { &mut self.writes } else { &mut self.reads };
         match known.get_mut(&memlet.data) {
@@ -332,8 +336,8 @@ impl<'a> Count<'a> {
                 known.insert(memlet.data.clone(), region);
             }
             Some(held) => {
-                for (held, new) in held.iter_mut().zip(region).filter(|(held, new)| *held != new) {
-                    *held = (held.0.min(new.0), held.1.max(new.1), 1);
+                for (held, new) in held.iter_mut().zip(region) {
+                    *held = held.hull(&new);
                 }
             }
         }
