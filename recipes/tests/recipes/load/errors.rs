@@ -88,7 +88,7 @@ fn steps_that_fail() {
         (
             &["a[u] = w[u,u]"],
             &[
-                "t.yaml:12:18: axis 2 of `w` has the size of `i`, but the index `u` runs over another size; write `u: i` in dims if they are always equal",
+                "t.yaml:12:16: axis 2 of `w` has the size of `i`, but the index `u` runs over another size; write `u: i` in dims if they are always equal",
             ],
         ),
         (&["a[b,j,u] = s[b,j]"], &["t.yaml:12:16: `s` has 3 axes [b, j, k], but 2 are given"]),
