@@ -2,6 +2,7 @@
 
 use crate::codegen_version::codegen_version;
 use crate::error::KernelError;
+use crate::images;
 use crate::pool::{Pool, Working};
 use indexmap::{IndexMap, IndexSet};
 use rayon::prelude::*;
@@ -26,6 +27,8 @@ pub struct KernelSpec {
     pub sizes: Bindings,
     /// Whether the program lets f32 be multiplied as TF32.
     pub tf32: bool,
+    /// Whether the program convolves images, so that containers may be held as [`crate::images`] says.
+    pub images: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +76,7 @@ impl KernelSpec {
             dims: IndexMap::new(),
             sizes: program.sizes.clone(),
             tf32: program.tf32,
+            images: images::convolves(program),
         };
         spec.with_sizes(&program.sizes)
     }

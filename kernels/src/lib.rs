@@ -11,6 +11,7 @@ pub mod device;
 mod elements;
 pub mod emit;
 pub mod error;
+pub mod images;
 pub mod in_place;
 mod instruction_set;
 pub mod kernel;

@@ -1,6 +1,7 @@
 //! Every configuration of a map kernel: layouts of its tensors × vector index × loop order × lanes × place of reductions.
 
 use crate::error::KernelError;
+use crate::images;
 use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice};
 use crate::loopnest::slope;
 use crate::maps::flatten::flatten;
@@ -88,9 +89,13 @@ impl MapSpace {
         })
     }
 
-    /// The same with layouts in panels of `width` columns as well.
+    /// The same with layouts in panels of `width` columns as well; of images with the layouts that these are held in.
     pub fn in_panels(self, width: usize) -> Self {
-        let tensors = self.tensors.into_iter().map(|t| crate::split_blocked_dims::with_panels(&self.spec, t, width)).collect();
+        let choice = |t: TensorChoice| match self.spec.images {
+            true => TensorChoice { layouts: images::layouts(&self.spec, &t.data), ..t },
+            false => crate::split_blocked_dims::with_panels(&self.spec, t, width),
+        };
+        let tensors = self.tensors.into_iter().map(choice).collect();
         MapSpace { tensors, ..self }
     }
 

@@ -2,13 +2,14 @@
 //! for a product alone which of its sides are columns.
 
 use crate::error::KernelError;
+use crate::images;
 use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice};
 use crate::loopnest::matmul_pattern::{Factors, factors, is_product};
 use crate::loopnest::{self, BankedRows, NestStatement};
 use crate::maps::flatten::{Flat, Flattened, IndexRange, statements};
 use crate::mixed_radix::{MixedRadix, layouts};
 use crate::processor::pairs;
-use crate::tiles::windows::{CHANNELS, PLACES, with_image_layouts};
+use crate::tiles::windows::{CHANNELS, PLACES};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Dtype, Layout};
 use std::collections::BTreeSet;
@@ -93,7 +94,17 @@ impl TileSpace {
     /// Scopes without a matrix product, or that cannot be generated.
     pub fn of(spec: &KernelSpec, tiles: Tiles) -> Result<Self, KernelError> {
         // What can be lowered at all can be lowered point by point, however large a point is.
-        let point = crate::tiles::lower(spec, &KernelConfig { knobs: Knobs::default().with("tile", ""), ..KernelConfig::default() })?;
+        let lowered = |knobs: Knobs| crate::tiles::lower(spec, &KernelConfig { knobs, ..KernelConfig::default() });
+        let mut point = lowered(Knobs::default().with("tile", ""))?;
+        // Of a program that convolves images products read factors where they lie, if all of the kernel's can.
+        let rank = |e: &loopnest::Element| e.subscripts.len();
+        let of_images = || point.groups.iter().flat_map(|g| &g.statements).any(|s| s.reads.iter().any(|(_, e)| rank(e) > 3));
+        if spec.images && !tiles.is_gpu() && of_images() {
+            let all = lowered(Knobs::default().with("tile", "").with("form", "direct"))?;
+            if all.groups.iter().all(|g| !g.is_gemm || all.is_direct(g)) {
+                point = all;
+            }
+        }
         let direct = point.gemm.is_some_and(|plan| plan.direct);
         if direct && tiles.is_gpu() {
             return Err(crate::kernel::unsupported(spec, "tiles on GPUs multiply no windows"));
@@ -105,8 +116,8 @@ impl TileSpace {
             if argument.access == crate::kernel::ArgumentAccess::Write {
                 written.push((spec.shape(&argument.data)?.iter().product::<usize>(), tensors.len()));
             }
-            let choice = TensorChoice { data: argument.data, layouts: Layout::permutations(&argument.dims) };
-            tensors.push(if direct { with_image_layouts(spec, choice) } else { choice });
+            let layouts = if direct { images::layouts(spec, &argument.data) } else { Layout::permutations(&argument.dims) };
+            tensors.push(TensorChoice { data: argument.data, layouts });
         }
         written.sort_by_key(|(elements, _)| std::cmp::Reverse(*elements));
         let everywhere: Vec<&str> = outer.iter().map(|r| r.index.as_str()).collect();
@@ -188,6 +199,11 @@ impl TileSpace {
         }
         let tensors = self.tensors.into_iter().map(|t| crate::split_blocked_dims::with_panels(&self.spec, t, width)).collect();
         TileSpace { tensors, ..self }
+    }
+
+    /// Whether products read their factors where they lie.
+    pub fn is_direct(&self) -> bool {
+        self.direct
     }
 
     /// Multiplications and additions of the products.

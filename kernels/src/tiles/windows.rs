@@ -1,53 +1,15 @@
-//! Tiles and layouts of products that read their factors where they lie, as convolutions do.
-//!
-//! One side of a tile are output channels, in whole vectors; the other one are places, whole rows of them where there is room. Images are
-//! held with channels before the dims of space, after them, or in blocks of a vector; weights with neighbours along either kind of channels.
+//! Tiles of products that read their factors where they lie, as convolutions do: one side are output channels, in whole vectors; the other
+//! one are places, whole rows of them where there is room.
 
 use super::space::{Outer, Side, TileSpace, divided, size};
-use crate::kernel::{KernelSpec, TensorChoice};
+use crate::images::lanes;
 use crate::loopnest::matmul_pattern::factors;
-use crate::processor::Block;
+use sdfg::Layout;
 use sdfg::config::{KernelConfig, Knobs};
-use sdfg::layout::Piece;
-use sdfg::{Dtype, Layout};
 
 /// Output channels, and places, of a tile: those expected to be best first.
 pub const CHANNELS: [i64; 4] = [64, 256, 32, 1024];
 pub const PLACES: [i64; 5] = [224, 448, 112, 896, 3584];
-
-/// Lanes of a vector of f32.
-fn lanes() -> i64 {
-    Block::native().vector as i64 / 4
-}
-
-/// The layouts of a container of a program with windows: plain ones with one of the first two dims innermost, and blocks of one of them.
-pub fn image_layouts(spec: &KernelSpec, data: &str) -> Vec<Layout> {
-    let Some(container) = spec.containers.get(data) else { return vec![] };
-    let dims = &container.dims;
-    let mut found = vec![Layout::of(dims)];
-    if dims.len() < 3 {
-        return Layout::permutations(dims);
-    }
-    for own in [1, 0] {
-        let mut last = dims.clone();
-        let dim = last.remove(own);
-        last.push(dim.clone());
-        found.push(Layout::of(&last));
-        let block = lanes() as u32;
-        if container.dtype == Dtype::F32 && spec.size(&dim).is_ok_and(|n| n % block as usize == 0) {
-            let mut blocked = Layout::of(dims);
-            blocked.pieces.push(Piece { dim, block: Some(block) });
-            found.push(blocked);
-        }
-    }
-    found
-}
-
-/// The choices of a tensor of a kernel with windows.
-pub fn with_image_layouts(spec: &KernelSpec, choice: TensorChoice) -> TensorChoice {
-    let layouts = image_layouts(spec, &choice.data);
-    TensorChoice { layouts: if layouts.is_empty() { choice.layouts } else { layouts }, ..choice }
-}
 
 impl TileSpace {
     /// The side of output channels: that of the factor that walks no windows. Where it has no index of its own, channels are in all tensors.

@@ -209,3 +209,19 @@ fn direct_products_over_windows_equal_the_interpreter() -> Result<(), Failure> {
     assert_eq!(checked, 3 * 8 * WINDOWS.len());
     Ok(())
 }
+
+/// Windows of one element: products of images and matrices, without any fill.
+#[test]
+fn products_of_images_and_matrices_equal_the_interpreter() -> Result<(), Failure> {
+    let windows = [
+        ("square", Window { channels: [48, 64, 1], space: &[[9, 1, 1, 1, 0, 0], [13, 1, 1, 1, 0, 0]], ..Window::PLAIN }),
+        ("narrow", Window { batch: 3, channels: [5, 16, 1], space: &[[4, 1, 1, 1, 0, 0], [6, 1, 1, 1, 0, 0]], ..Window::PLAIN }),
+    ];
+    let checked = each_equals(&windows, |spec| {
+        let Ok(space) = kernels::tiles::TileSpace::new(&KernelSpec { images: true, ..spec.clone() }) else { return Ok(vec![]) };
+        assert!(space.is_direct());
+        Ok(spread(&space, 20).collect())
+    })?;
+    assert_eq!(checked, 3 * 20 * windows.len());
+    Ok(())
+}

@@ -69,13 +69,20 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         let (count, at) = (printer.count(&tile.index, tile.count), printer.index(&tile.outer));
         printer.line(1, format!("const int64_t {count} = min_of({size}, {whole} - {at} * {size});"));
     }
-    for group in &nest.groups {
+    let mut groups = nest.groups.iter().peekable();
+    while let Some(group) = groups.next() {
         let whole = printer.whole(group);
         if let Some(whole) = &whole {
             printer.line(1, format!("if ({whole}) {{"));
         }
         match group.is_gemm {
-            true if nest.is_direct(group) => printer.direct(group, 1)?,
+            true if nest.is_direct(group) => {
+                let epilogue = groups.peek().copied().and_then(|next| printer.epilogue(group, next));
+                if epilogue.is_some() {
+                    groups.next();
+                }
+                printer.direct(group, epilogue, 1)?;
+            }
             true => printer.gemm(group, 1)?,
             false => printer.group(group, 1)?,
         }

@@ -29,6 +29,10 @@ pub fn space(spec: &KernelSpec) -> Result<Box<dyn ConfigSpace>, KernelError> {
         },
         Unit::Operation(o) if is_windowed(o) => space(&tiles::expanded(spec)?),
         Unit::Operation(o) if o.class() == Class::Contraction => {
+            // Libraries know of plain layouts alone.
+            if let Some(direct) = tiles::expanded(spec).ok().and_then(|scope| TileSpace::new(&scope).ok()).filter(TileSpace::is_direct) {
+                return Ok(Box::new(direct));
+            }
             let libraries = || ContractionProblem::on_cores(spec).map(|problem| ContractionSpace::new(problem, cores()));
             let generated = tiles::expanded(spec).and_then(|scope| Ok(TileSpace::new(&scope)?.in_panels(width())));
             match generated.ok().and_then(|generated| Some(GemmSpace::new(libraries().ok()?, generated))).flatten() {

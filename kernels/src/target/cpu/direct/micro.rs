@@ -29,6 +29,17 @@ pub struct MicroKernel {
     pub out: [i64; 2],
     /// Whether the last vector alone may have fewer lanes, or else each of them.
     pub last_is_partial: bool,
+    /// What follows the sums: C of its statements, and the elements that it touches.
+    pub epilogue: Option<(String, Vec<Place>)>,
+}
+
+/// Distances between the elements that an epilogue touches for rows, vectors and lanes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub rows: [i64; 2],
+    pub vector: i64,
+    pub lane: i64,
+    pub is_written: bool,
 }
 
 /// Steps of the depth in one round of the innermost loop.
@@ -53,7 +64,7 @@ impl MicroKernel {
             let _ = writeln!(body, "    c{i}_{v} *= scale;");
         }
         let whole = if self.last_is_partial { self.vectors * self.lanes } else { self.lanes };
-        if self.out[1] == 1 {
+        if self.epilogue.is_none() && self.out[1] == 1 {
             let _ = writeln!(body, "    if (lanes >= {whole}) {{\n        if (add) {{");
             let places: Vec<(i64, i64, i64)> = self
                 .each_row()
@@ -68,10 +79,17 @@ impl MicroKernel {
             }
             let _ = writeln!(body, "        return;\n    }}");
         }
-        self.scatter(&mut body);
+        self.store_room(&mut body);
+        match &self.epilogue {
+            Some((text, places)) => self.follow(&mut body, text, places, whole),
+            None => self.scatter(&mut body),
+        }
         let name = format!("direct_{}", &blake3::hash(body.as_bytes()).to_hex()[..16]);
         let guard = name.to_uppercase();
-        let parameters = "const real *restrict w, const real *restrict s, real *restrict c, int64_t add, real scale, int64_t lanes";
+        let pointer = |(n, place): (usize, &Place)| format!(", {}real *t{n}", if place.is_written { "" } else { "const " });
+        let touched: String = self.epilogue.iter().flat_map(|(_, places)| places).enumerate().map(pointer).collect();
+        let result = if self.epilogue.is_none() { ", real *restrict c, int64_t add" } else { "" };
+        let parameters = format!("const real *restrict w, const real *restrict s{result}, real scale, int64_t lanes{touched}");
         let text =
             format!("#ifndef {guard}\n#define {guard}\nstatic __attribute__((noinline)) void {name}({parameters})\n{{\n{body}}}\n#endif\n");
         (name, text)
@@ -136,23 +154,61 @@ impl MicroKernel {
         if self.last_is_partial && vector > 0 { format!(" - {}", vector * self.lanes) } else { String::new() }
     }
 
-    /// Stores sums one by one: lanes that are no neighbours in the result, or fewer of them.
-    fn scatter(&self, body: &mut String) {
-        let width = self.vectors * self.lanes;
+    fn width(&self) -> i64 {
+        self.vectors * self.lanes
+    }
+
+    fn store_room(&self, body: &mut String) {
+        let width = self.width();
         let _ = writeln!(body, "    real room[{}] __attribute__((aligned(64)));", self.rows[0] * self.rows[1] * width);
         for (i, ..) in self.each_row() {
             for v in 0..self.vectors {
                 let _ = writeln!(body, "    *(lanes_t *)(room + {}) = c{i}_{v};", i * width + v * self.lanes);
             }
         }
+    }
+
+    /// C text of the lanes of vector `v` that are results.
+    fn valid(&self) -> String {
+        let before = if self.last_is_partial { format!(" - v * {}", self.lanes) } else { String::new() };
+        format!("min_of({}, lanes{before})", self.lanes)
+    }
+
+    /// Stores sums one by one: lanes that are no neighbours in the result, or fewer of them.
+    fn scatter(&self, body: &mut String) {
+        let ([a, b], valid) = (self.rows, self.valid());
+        let _ = writeln!(body, "    for (int64_t v = 0; v < {}; ++v) for (int64_t l = 0; l < {valid}; ++l)", self.vectors);
+        let _ = writeln!(body, "        for (int64_t b = 0; b < {b}; ++b) for (int64_t a = 0; a < {a}; ++a) {{");
+        let at = format!("a * {} + b * {} + v * {} + l * {}", self.out_rows[0], self.out_rows[1], self.out[0], self.out[1]);
+        let from = format!("room[(a * {b} + b) * {} + v * {} + l]", self.width(), self.lanes);
+        let _ = writeln!(body, "            real *const to = c + {at};\n            *to = add ? *to + {from} : {from};\n        }}");
+    }
+
+    /// Computes what follows each sum: vector by vector where lanes are neighbours in what is written, else row by row.
+    fn follow(&self, body: &mut String, text: &str, places: &[Place], whole: i64) {
         let [a, b] = self.rows;
-        for v in 0..self.vectors {
-            let _ = writeln!(body, "    for (int64_t l = 0; l < min_of({}, lanes{}); ++l) {{", self.lanes, self.before(v));
-            let _ = writeln!(body, "        for (int64_t a = 0; a < {a}; ++a) for (int64_t b = 0; b < {b}; ++b) {{");
-            let at = format!("a * {} + b * {} + {} + l * {}", self.out_rows[0], self.out_rows[1], v * self.out[0], self.out[1]);
-            let from = format!("room[(a * {b} + b) * {width} + {} + l]", v * self.lanes);
-            let _ = writeln!(body, "            real *const to = c + {at};\n            *to = add ? *to + {from} : {from};");
-            let _ = writeln!(body, "        }}\n    }}");
+        let mut inner = format!("const real sum = room[(a * {b} + b) * {} + v * {} + l];\n", self.width(), self.lanes);
+        for (n, place) in places.iter().enumerate() {
+            let terms = [("a", place.rows[0]), ("b", place.rows[1]), ("v", place.vector), ("l", place.lane)];
+            let terms: Vec<String> = terms.iter().filter(|(_, s)| *s != 0).map(|(i, s)| format!("{i} * {s}")).collect();
+            inner += &format!("const int64_t o{n} = {};\n", if terms.is_empty() { "0".into() } else { terms.join(" + ") });
+        }
+        let inner: String = inner.lines().chain(text.lines()).map(|line| format!("            {line}\n")).collect();
+        let rows = |indent: &str| {
+            format!(
+                "{indent}for (int64_t a = 0; a < {a}; ++a) for (int64_t b = 0; b < {b}; ++b) for (int64_t v = 0; v < {}; ++v)",
+                self.vectors
+            )
+        };
+        if places.iter().filter(|p| p.is_written).all(|p| p.lane == 1) {
+            let _ = writeln!(body, "    if (lanes >= {whole}) {{\n{}\n        {{", rows("        "));
+            let _ = writeln!(body, "        #pragma omp simd\n        for (int64_t l = 0; l < {}; ++l) {{\n{inner}        }}", self.lanes);
+            let _ = writeln!(body, "        }}\n        return;\n    }}");
+            let _ = writeln!(body, "{}\n        for (int64_t l = 0; l < {}; ++l) {{\n{inner}        }}", rows("    "), self.valid());
+        } else {
+            let _ = writeln!(body, "    for (int64_t v = 0; v < {}; ++v) for (int64_t l = 0; l < {}; ++l)", self.vectors, self.valid());
+            let _ = writeln!(body, "        for (int64_t b = 0; b < {b}; ++b) {{\n        #pragma omp simd");
+            let _ = writeln!(body, "        for (int64_t a = 0; a < {a}; ++a) {{\n{inner}        }}\n        }}");
         }
     }
 }

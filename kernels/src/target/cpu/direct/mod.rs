@@ -13,6 +13,7 @@
 //! it. All distances are constants of the text, so that windows cost no arithmetic.
 
 mod copies;
+mod epilogue;
 mod micro;
 mod tile;
 
@@ -22,7 +23,8 @@ use crate::loopnest::matmul_pattern::factors;
 use crate::loopnest::{Element, LoopGroup, slope};
 use crate::target::cpu::emit::Printer;
 use copies::{Operand, Packed};
-use micro::{DepthLoop, MicroKernel};
+use epilogue::{Epilogue, Touched};
+use micro::{DepthLoop, MicroKernel, Place};
 use sdfg::{Expr, Scalar};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -31,6 +33,8 @@ use std::collections::BTreeMap;
 pub const PRELUDE: &str = include_str!("direct.c");
 /// Bytes of a panel of vectors that stays in the first cache while rows pass.
 const NEAR: i64 = 16 << 10;
+/// Vectors between steps of the depth, of vectors that are read where they lie.
+const NEIGHBOURS: i64 = 4;
 /// Bytes of vectors that stay in the second cache while rows pass.
 const FAR: i64 = 512 << 10;
 
@@ -44,8 +48,8 @@ pub struct Axis {
     count: String,
     /// Iterations of the last tile, if it is smaller.
     last: i64,
-    /// Elements between neighbours in the factors and in the result; `None` where it does not occur.
-    strides: [Option<i64>; 3],
+    /// Elements between neighbours in the factors, in the result and in what an epilogue touches; `None` where it does not occur.
+    strides: Vec<Option<i64>>,
 }
 
 impl Axis {
@@ -59,13 +63,13 @@ impl Axis {
 
     /// `self` around `inner` as one axis, if it continues where that ends wherever they occur.
     fn around(&self, inner: &Axis) -> Option<Axis> {
-        let continues = (0..3).all(|t| self.strides[t] == inner.strides[t].map(|s| s * inner.most));
+        let continues = self.strides.iter().zip(&inner.strides).all(|(outer, inner_step)| *outer == inner_step.map(|s| s * inner.most));
         (continues && !inner.is_ragged()).then(|| Axis {
             indices: inner.indices.iter().chain(&self.indices).cloned().collect(),
             most: self.most * inner.most,
             count: format!("{} * {}", self.count, inner.most),
             last: self.last * inner.most,
-            strides: inner.strides,
+            strides: inner.strides.clone(),
         })
     }
 }
@@ -114,18 +118,19 @@ struct Roles {
 
 impl Printer<'_> {
     /// The axes of a group for two operands and a result.
-    fn axes(&mut self, group: &LoopGroup, operands: &[Operand; 2], out: &Element) -> Result<Vec<Axis>, KernelError> {
-        let (to, ..) = self.strides(&out.data)?;
+    fn axes(&mut self, group: &LoopGroup, operands: &[Operand; 2], results: &[Element]) -> Result<Vec<Axis>, KernelError> {
         let mut axes = Vec::new();
         for each in group.loops.iter().filter(|l| l.count > 1) {
             let index = each.index.as_str();
             let tile = self.nest.tiles.iter().find(|t| t.index == *index && t.is_ragged());
             let last = tile.map_or(each.count, |t| t.count % t.size);
-            let strides = [
-                self.distance(&operands[0].element, &operands[0].strides, index)?,
-                self.distance(&operands[1].element, &operands[1].strides, index)?,
-                self.distance(out, &to, index)?,
-            ];
+            let mut strides = Vec::new();
+            for Operand { element, strides: lie, .. } in operands {
+                strides.push(self.distance(element, lie, index)?);
+            }
+            for element in results {
+                strides.push(self.distance(element, &self.strides(&element.data)?.0, index)?);
+            }
             let count = self.count(index, each.count);
             axes.push(Axis { indices: vec![index.to_string()], most: each.count, count, last, strides });
         }
@@ -144,8 +149,8 @@ impl Printer<'_> {
         Ok(found.then_some(total))
     }
 
-    /// Prints a group that is one sum of products.
-    pub fn direct(&mut self, group: &LoopGroup, depth: usize) -> Result<(), KernelError> {
+    /// Prints a group that is one sum of products, and what its micro-kernels make of the sums.
+    pub fn direct(&mut self, group: &LoopGroup, epilogue: Option<Epilogue>, depth: usize) -> Result<(), KernelError> {
         let Some(statement) = group.statements.first() else { return Err(self.unsupported("a group of products is empty".into())) };
         let no_product = format!("`{}` is no product", statement.name);
         let read = |connector: &str| statement.reads.iter().find(|(c, _)| c == connector).map(|(_, e)| e.clone());
@@ -154,15 +159,21 @@ impl Printer<'_> {
         let out = statement.write.clone();
         let lanes = plan.block.vector as i64 / if self.double { 8 } else { 4 };
         let mut operands = [self.operand(a)?, self.operand(b)?];
-        let axes = self.axes(group, &operands, &out)?;
-        let Some(mut roles) = self.roles(axes, &operands, lanes) else { return Err(self.unsupported(no_product)) };
+        let touched = epilogue.iter().flat_map(|e| &e.touched).map(|t| t.element.clone());
+        let results: Vec<Element> = [out.clone()].into_iter().chain(touched).collect();
+        let axes = self.axes(group, &operands, &results)?;
+        // Lanes are neighbours in what is written.
+        let main = epilogue.iter().flat_map(|e| &e.touched).position(|t| t.is_written).map_or(2, |n| n + 3);
+        let Some(mut roles) = self.roles(axes, &operands, lanes, main) else { return Err(self.unsupported(no_product)) };
         let (v, s) = (roles.vectors, 1 - roles.vectors);
 
         // The factor of vectors as it lies, in a copy with room beyond its last vector, or packed.
         let partial = roles.lane.most % lanes != 0 || roles.lane.last % lanes != 0;
         let mut packed = None;
+        // Steps of the depth that lie farther apart are in lines that no processor foresees.
+        let step = roles.depth.last().map_or(0, |d| d.stride(v).abs());
         if let [lane] = &roles.lane.indices[..]
-            && (roles.lane.stride(v) != 1 || partial)
+            && (roles.lane.stride(v) != 1 || partial || step > NEIGHBOURS * lanes)
             && self.may_pack(&operands[v])
         {
             let found = self.packed(&operands[v], &lane.clone(), &roles.depth, lanes)?;
@@ -185,7 +196,7 @@ impl Printer<'_> {
                 }
             }
         }
-        self.blocked(group, roles, [v, s], operands, packed, (&out, scale), lanes, depth)
+        self.blocked(group, roles, [v, s], operands, packed, (&results, main), (scale, epilogue), lanes, depth)
     }
 
     /// Prints the loops around the micro-kernels.
@@ -197,7 +208,8 @@ impl Printer<'_> {
         [v, s]: [usize; 2],
         operands: [Operand; 2],
         packed: Option<Packed>,
-        (out, scale): (&Element, Scalar),
+        (results, main): (&[Element], usize),
+        (scale, epilogue): (Scalar, Option<Epilogue>),
         lanes: i64,
         level: usize,
     ) -> Result<(), KernelError> {
@@ -207,7 +219,7 @@ impl Printer<'_> {
         let along = lane.most > lanes;
         across.sort_by_key(|a| (a.is_ragged(), Reverse(a.most)));
         let beside = if along || across.is_empty() { None } else { Some(across.remove(0)) };
-        let (mut rows, loops, depth) = (joined(rows, 2), joined(loops, 2), joined(depth, s));
+        let (mut rows, loops, depth) = (joined(rows, main), joined(loops, main), joined(depth, s));
         rows.sort_by_key(|a| (a.is_ragged(), Reverse(a.most)));
         let vectors = match &beside {
             Some(axis) => axis.most,
@@ -231,6 +243,15 @@ impl Printer<'_> {
             out_rows: row(2),
             out: [apart(2), lane.stride(2)],
             last_is_partial: beside.is_none(),
+            epilogue: epilogue.as_ref().map(|e| {
+                let place = |(n, touched): (usize, &Touched)| Place {
+                    rows: row(n + 3),
+                    vector: apart(n + 3),
+                    lane: lane.stride(n + 3),
+                    is_written: touched.is_written,
+                };
+                (e.text.clone(), e.touched.iter().enumerate().map(place).collect())
+            }),
         };
         if let Some(ragged) = depth.iter().find(|d| d.is_ragged()) {
             return Err(self.unsupported(format!("`{}` is summed in tiles of different sizes", ragged.indices[0])));
@@ -245,20 +266,34 @@ impl Printer<'_> {
             None => self.start(&operands[v], &first)?,
         };
         let other = self.start(&operands[s], &first)?;
-        let to = self.pointer(out, &first)?;
+        let mut pointers = Vec::new();
+        for (n, element) in results.iter().enumerate() {
+            // Sums that stay in registers have no place in memory.
+            let absent = n == 0 && epilogue.is_some();
+            pointers.push(if absent { String::new() } else { self.pointer(element, &first)? });
+        }
         self.line(level + 1, format!("const real *const w = {from};"));
         self.line(level + 1, format!("const real *const s = {other};"));
-        self.line(level + 1, format!("real *const c = {to};"));
+        match &epilogue {
+            None => self.line(level + 1, format!("real *const c = {};", pointers[0])),
+            Some(e) => {
+                for (n, (touched, pointer)) in e.touched.iter().zip(&pointers[1..]).enumerate() {
+                    let constant = if touched.is_written { "" } else { "const " };
+                    self.line(level + 1, format!("{constant}real *const t{n} = {pointer};"));
+                }
+            }
+        }
 
-        // Loops from outer to inner: name of the variable, iterations, step, and distances in the three tensors.
+        // Loops from outer to inner: iterations, step, and distances in each tensor.
+        let all = || 0..results.len() + 2;
         let lane_count = format!("({})", lane.count);
         let count = match &beside {
             Some(axis) => axis.count.clone(),
             None => format!("({lane_count} + {}) / {lanes}", lanes - 1),
         };
-        let plain = |axis: &Axis| (axis.count.clone(), 1, [0, 1, 2].map(|t| axis.stride(t)));
-        let of_vectors = (count, block.vectors, [0, 1, 2].map(apart));
-        let mut order: Vec<(String, i64, [i64; 3])> = loops.iter().chain(&across).map(plain).collect();
+        let plain = |axis: &Axis| (axis.count.clone(), 1, all().map(|t| axis.stride(t)).collect::<Vec<i64>>());
+        let of_vectors = (count, block.vectors, all().map(apart).collect::<Vec<i64>>());
+        let mut order: Vec<(String, i64, Vec<i64>)> = loops.iter().chain(&across).map(plain).collect();
         let panel = depth.iter().map(|d| d.most).product::<i64>() * lanes * 4 * block.vectors;
         let outside = panel <= NEAR || panel * (vectors + block.vectors - 1) / block.vectors > FAR;
         let (mut at_vectors, mut at_rows) = (0, [None; 2]);
@@ -271,7 +306,7 @@ impl Printer<'_> {
             if n < 2 {
                 at_rows[n] = Some(order.len());
             }
-            order.push((axis.count.clone(), size, [0, 1, 2].map(|t| axis.stride(t))));
+            order.push((axis.count.clone(), size, all().map(|t| axis.stride(t)).collect()));
         }
         if !outside {
             at_vectors = order.len();
@@ -296,8 +331,10 @@ impl Printer<'_> {
             Some(_) => lane_count,
             None => format!("{lane_count} - x{at_vectors} * {lanes}"),
         };
-        let (add, scale) = (self.adds(out, &[])?, value(&scale, self));
-        let arguments = format!("({}, {}, {}, {add}, {scale}, {valid});", place("w", v), place("s", s), place("c", 2));
+        let (add, scale) = (self.adds(&results[0], &[])?, value(&scale, self));
+        let result = if epilogue.is_some() { String::new() } else { format!(", {}, {add}", place("c", 2)) };
+        let touched: String = (3..results.len() + 2).map(|t| format!(", {}", place(&format!("t{}", t - 3), t))).collect();
+        let arguments = format!("({}, {}{result}, {scale}, {valid}{touched});", place("w", v), place("s", s));
         let of_lane = Axis { most: vectors, last: (lane.last + lanes - 1) / lanes, ..lane.clone() };
         let heights_of = [heights(rows.first(), block.rows[0]), heights(rows.get(1), block.rows[1])];
         let wide = heights(Some(beside.as_ref().unwrap_or(&of_lane)), block.vectors);
@@ -326,10 +363,10 @@ impl Printer<'_> {
     }
 
     /// What each axis is used for; `None` if no index gives lanes, or nothing is summed.
-    fn roles(&self, axes: Vec<Axis>, operands: &[Operand; 2], lanes: i64) -> Option<Roles> {
+    fn roles(&self, axes: Vec<Axis>, operands: &[Operand; 2], lanes: i64, main: usize) -> Option<Roles> {
         let (mut alone, mut loops, mut depth): ([Vec<Axis>; 2], _, _) = (Default::default(), Vec::new(), Vec::new());
         for axis in axes {
-            match axis.strides.map(|s| s.is_some()) {
+            match [0, 1, 2].map(|t| axis.strides[t].is_some()) {
                 [true, false, true] => alone[0].push(axis),
                 [false, true, true] => alone[1].push(axis),
                 [true, true, true] => loops.push(axis),
@@ -347,11 +384,11 @@ impl Printer<'_> {
         let mut found: Vec<Candidate> = Vec::new();
         let mut offer = |factor: usize, lane: &Axis, both: bool, reads: f64| {
             let used = lane.most as f64 / ((lane.most + lanes - 1) / lanes * lanes) as f64;
-            let writes = if lane.strides[2] == Some(1) { 1.0 } else { 0.75 };
+            let writes = if lane.strides[main] == Some(1) { 1.0 } else { 0.75 };
             found.push(Candidate { factor, lane: lane.clone(), both, worth: used * writes * reads });
         };
         for t in 0..2 {
-            for lane in joined(alone[t].clone(), 2) {
+            for lane in joined(alone[t].clone(), main) {
                 if lane.stride(t) == 1 {
                     offer(t, &lane, false, 1.0);
                 }
