@@ -18,6 +18,7 @@ mod load;
 mod logarithms;
 mod memory;
 mod mixed;
+mod networks;
 mod pipeline_folders;
 mod pytorch;
 mod pytorch_support;
