@@ -97,7 +97,7 @@ fn forms(program: Sdfg) -> [Sdfg; 2] {
 }
 
 /// The cases of "Cross-Layer Data Reuse": flop of products, how many there are, and the result's shape.
-const CASES: [(&str, i64, usize, [i64; 4]); 4] = [
+const CASES: [(&str, i64, usize, [usize; 4]); 4] = [
     ("cross-layer/a1", 24_887_296, 2, [1, 32, 28, 28]),
     ("cross-layer/a2", 5_120_000, 2, [1, 16, 80, 80]),
     ("cross-layer/b1", 70_647_808, 3, [1, 128, 56, 56]),
