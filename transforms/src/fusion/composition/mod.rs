@@ -35,6 +35,7 @@ use crate::pass::{Context, Facts, Pass, Rewritten, Stopped};
 use crate::patch::Patch;
 use crate::refusal::{Reason, Refusal, Site};
 use crate::unit_graph::Members;
+pub(in crate::fusion) use build::expanded;
 use cluster::Growth;
 pub use kind::Kind;
 use sdfg::{Sdfg, StateId, Unit};
