@@ -99,8 +99,9 @@ pub(crate) fn align(scopes: &mut [Vec<Statement>]) {
     }
     for (n, first) in scopes.iter().enumerate() {
         for (m, second) in scopes.iter().enumerate().skip(n + 1) {
-            for (ours, theirs) in moved(first).flat_map(|ours| moved(second).map(move |theirs| (ours, theirs))) {
-                if ours.data == theirs.data && ours.dim == theirs.dim && ours.slope == theirs.slope && (ours.window || theirs.window) {
+            for ours in moved(first) {
+                let same = |theirs: &Moved| (ours.data, ours.dim, ours.slope) == (theirs.data, theirs.dim, theirs.slope);
+                for theirs in moved(second).filter(|theirs| same(theirs) && (ours.window || theirs.window)) {
                     classes.unite(&(n, ours.index.clone()), &(m, theirs.index.clone()));
                 }
             }

@@ -81,8 +81,10 @@ impl Pass for CrossLayerReuse {
     }
 
     fn run(&self, program: &Sdfg, context: &mut Context<'_>) -> Result<Rewritten, Stopped> {
+        let known = &mut context.search.refused;
         let made: BTreeSet<&str> = context.facts.kernels.iter().map(|k| k.name.as_str()).collect();
-        let mut refusals = Vec::new();
+        // Reasons of earlier rounds hold, but for sets of which another one has taken a part.
+        let mut refusals = known.clone();
         for (id, state) in program.states() {
             let units = UnitGraph::new(program, (id, state));
             let apart = |unit: usize| made.contains(units.all[unit].name.as_str());
@@ -95,7 +97,13 @@ impl Pass for CrossLayerReuse {
                     Ok(Found { cluster, patch }) => {
                         return Ok(Rewritten::patch(patch).with(Facts { kernels: vec![cluster], ..Facts::default() }));
                     }
-                    Err(reason) => refusals.push(self.refusal(state, site, &units, &members, reason)),
+                    Err(reason) => {
+                        let refusal = self.refusal(state, site, &units, &members, reason);
+                        if refusals.iter().all(|r| r.units != refusal.units) {
+                            refusals.push(refusal.clone());
+                            known.push(refusal);
+                        }
+                    }
                 }
             }
         }
@@ -149,9 +157,14 @@ impl CrossLayerReuse {
             }
         }
         let windowed = window::windowed(all, &outer, &mut around)?;
-        let shared = shared_indices(&windowed.statements);
+        // What a layer sums over stays inside.
+        let summed: BTreeSet<String> = windowed.statements.iter().flat_map(|s| s.reduced()).collect();
+        let shared: Vec<_> = shared_indices(&windowed.statements).into_iter().filter(|i| !summed.contains(&i.name)).collect();
         let shared_names: BTreeSet<String> = shared.iter().map(|i| i.name.clone()).collect();
         let lost = windowed.windows.iter().find(|w| !shared_names.contains(&w.outer));
+        if windowed.windows.is_empty() {
+            return Err(Reason::Unsupported("no layer reads windows of another: composition takes what has no halo".into()));
+        }
         if shared.is_empty() || lost.is_some() {
             let space = |s: Option<&Statement>| s.map_or_else(String::new, |s| s.indices.iter().map(|i| i.name.as_str()).collect::<Vec<_>>().join(","));
             let (first_name, second_name) = (names.first().cloned().unwrap_or_default(), names.last().cloned().unwrap_or_default());

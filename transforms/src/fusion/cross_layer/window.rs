@@ -72,6 +72,8 @@ pub(super) struct Windowed {
     pub containers: Vec<Container>,
     /// Dims that indices of windows run along.
     pub dims: Vec<(String, Expr)>,
+    /// Containers that are computed outside the picture, too, for readers whose results there are not used.
+    beyond: BTreeSet<String>,
 }
 
 fn point(memlet: &Memlet, data: &str) -> Result<Vec<Expr>, Reason> {
@@ -88,7 +90,7 @@ fn names(statement: &Statement) -> BTreeSet<String> {
 
 /// Gives every container that statements hand on the window that an outer point needs of it. `outer` are the indices of what leaves.
 pub(super) fn windowed(statements: Vec<Statement>, outer: &BTreeSet<String>, program: &mut Sdfg) -> Result<Windowed, Reason> {
-    let mut found = Windowed { statements, windows: vec![], containers: vec![], dims: vec![] };
+    let mut found = Windowed { statements, windows: vec![], containers: vec![], dims: vec![], beyond: BTreeSet::new() };
     let mut done: BTreeSet<String> = BTreeSet::new();
     // The last writer first: by then all its readers have their final subscripts.
     loop {
@@ -135,7 +137,7 @@ impl Windowed {
                 for (dim, e) in point(memlet, data)?.iter().enumerate() {
                     let form = Affine::of(e, &all)
                         .ok_or_else(|| refuse(format!("the subscript `{e}` of `{}` is no sum of indices", reader.computation.tasklet.name)))?;
-                    let need = need(&form, reader, outer, program);
+                    let need = need(&form, reader, outer);
                     needs[dim].push((form, need));
                 }
             }
@@ -269,6 +271,7 @@ impl Windowed {
                 inside.push(Scalar::binary(Binary::Lt, here, size));
             }
         }
+        let handed: BTreeSet<String> = self.statements.iter().flat_map(|s| &s.computation.writes).map(|(_, m)| m.data.clone()).collect();
         let statement = &mut self.statements[at];
         if statement.indices.iter().any(|i| indices.iter().any(|n| n.name == i.name) && !with.contains_key(&i.name)) {
             return Err(refuse("what writes it walks an outer index for something else".into()));
@@ -286,11 +289,16 @@ impl Windowed {
         }
         statement.indices = all;
         let Computation { tasklet, reads, writes } = &mut statement.computation;
+        let mut beyond = Vec::new();
         for (_, memlet) in reads.iter_mut() {
             let moved = memlet.substitute(&with);
             // Outside the picture any value will do: what is made of it is not used.
-            let outside = fill.is_some() && moved != *memlet && moved.fill.is_none();
-            *memlet = Memlet { fill: if outside { Some(0.0) } else { moved.fill }, ..moved };
+            let outside = (fill.is_some() || self.beyond.contains(data)) && moved != *memlet && moved.fill.is_none();
+            let inside = handed.contains(&moved.data);
+            if outside && inside {
+                beyond.push(moved.data.clone());
+            }
+            *memlet = Memlet { fill: if outside && !inside { Some(0.0) } else { moved.fill }, ..moved };
         }
         for (_, code) in &mut tasklet.code {
             *code = code.substitute(&with);
@@ -307,6 +315,7 @@ impl Windowed {
             });
             *memlet = Memlet::new(data, subset.collect()).with_wcr(memlet.wcr);
         }
+        self.beyond.extend(beyond);
         let (Some((connector, combine)), Some(fill)) = (connector, fill) else { return Ok(()) };
         let Some(inside) = inside.into_iter().reduce(|a, b| Scalar::binary(Binary::And, a, b)) else { return Ok(()) };
         let masked = |code: Scalar| Scalar::select(inside.clone(), code, Scalar::Const(fill.0));
@@ -352,7 +361,7 @@ impl Windowed {
 }
 
 /// What a reader needs along a dim: one outer index forwards, and a window of the reader's other indices.
-fn need(form: &Affine, reader: &Statement, outer: &BTreeSet<String>, program: &Sdfg) -> Option<Need> {
+fn need(form: &Affine, reader: &Statement, outer: &BTreeSet<String>) -> Option<Need> {
     let mut moves = form.terms.iter().filter(|(name, _)| outer.contains(*name));
     let (name, stride) = moves.next().filter(|(_, stride)| **stride > 0)?;
     if moves.next().is_some() {
@@ -364,7 +373,6 @@ fn need(form: &Affine, reader: &Statement, outer: &BTreeSet<String>, program: &S
         if *slope < 1 {
             return None;
         }
-        let _ = program;
         reach = reach + Expr::Int(*slope) * (index.count() - Expr::Int(1));
     }
     Some(Need { outer: name.clone(), stride: *stride, first: form.constant, reach })
