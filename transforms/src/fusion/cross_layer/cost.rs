@@ -7,6 +7,9 @@ use crate::refusal::{BytesChange, Percent};
 use sdfg::{Combine, Memlet, Range, Sdfg};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Flop that take as long as a byte from memory.
+const FLOP_OF_A_BYTE: f64 = 10.0;
+
 /// A kernel of several layers in tiles of one size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TileCost {
@@ -47,7 +50,14 @@ impl<'a> Model<'a> {
         for index in statements.iter().flat_map(|s| &s.indices) {
             counts.insert(index.name.clone(), index.count().eval(&program.sizes).ok()?);
         }
-        let tiled: BTreeSet<String> = windows.iter().map(|w| w.outer.clone()).filter(|outer| shared.contains(outer)).collect();
+        // Neighbouring points share what lies along an index that windows move with, of intermediates and of what is given.
+        let together = |range: &Range| {
+            let symbols = crate::fusion::iteration_space::range_symbols(range);
+            if symbols.len() > 1 { symbols } else { vec![] }
+        };
+        let given = statements.iter().flat_map(|s| &s.computation.reads).flat_map(|(_, m)| m.subset.iter().flat_map(together));
+        let tiled: BTreeSet<String> =
+            windows.iter().map(|w| w.outer.clone()).chain(given).filter(|outer| shared.contains(outer)).collect();
         let single = shared.difference(&tiled).cloned().collect();
         Some(Model { statements, windows, program, counts, tiled, single })
     }
@@ -82,34 +92,58 @@ impl<'a> Model<'a> {
         if is_product(statement) { 2.0 } else { 1.0 }
     }
 
-    fn elements(&self, memlet: &Memlet, statement: &Statement, tile: &BTreeMap<String, i64>, whole: bool) -> i64 {
+    /// Elements of a container that all tiles together bring: along each dim what lies inside it, tile by tile.
+    fn elements(&self, memlet: &Memlet, statement: &Statement, tile: &BTreeMap<String, i64>) -> i64 {
         let all: BTreeSet<String> = statement.indices.iter().map(|i| i.name.clone()).collect();
         let sizes = self.program.shape_of(&memlet.data).unwrap_or_default();
-        let mut elements = 1i64;
+        let whole = |name: &str| self.counts.get(name).copied().unwrap_or(1);
+        let (mut elements, mut moved) = (1i64, BTreeSet::new());
         for (n, range) in memlet.subset.iter().enumerate() {
             let size = sizes.get(n).map_or(i64::MAX, |s| *s as i64);
-            let extent = match range {
-                Range::At(e) => Affine::of(e, &all).map_or(size, |form| {
-                    let reach = |(name, slope): (&String, &i64)| {
-                        let count = if whole { self.counts.get(name).copied().unwrap_or(1) } else { self.count(name, tile) };
-                        slope.abs() * (count - 1)
-                    };
-                    1 + form.terms.iter().map(reach).sum::<i64>()
-                }),
-                Range::Span { .. } => size,
+            let form = if let Range::At(e) = range { Affine::of(e, &all) } else { None };
+            let Some(form) = form else {
+                elements = elements.saturating_mul(size);
+                continue;
             };
-            elements = elements.saturating_mul(extent.min(size).max(1));
+            let outer = |name: &String| tile.contains_key(name) || self.single.contains(name);
+            let reach = form.terms.iter().filter(|(name, _)| !outer(name)).map(|(name, slope)| slope.abs() * (whole(name) - 1)).sum::<i64>();
+            let mut starts = vec![(form.constant, reach)];
+            for (name, slope) in form.terms.iter().filter(|(name, _)| outer(name)) {
+                moved.insert(name.clone());
+                let (count, step) = (whole(name), self.count(name, tile).max(1));
+                let of = |at: i64| (slope * at, slope * (step.min(count - at) - 1));
+                let tiles: Vec<(i64, i64)> = (0..count).step_by(step as usize).map(of).collect();
+                starts = starts.iter().flat_map(|(s, r)| tiles.iter().map(move |(start, reach)| (s + start, r + reach))).collect();
+            }
+            let inside = |(start, reach): &(i64, i64)| ((start + reach + 1).min(size) - (*start).max(0)).max(0);
+            elements = elements.saturating_mul(starts.iter().map(inside).sum::<i64>().max(1));
         }
-        elements
+        // Tiles along other indices bring it again, weights apart, which stay.
+        if moved.is_empty() {
+            return elements;
+        }
+        let again = tile.iter().filter(|(name, _)| !moved.contains(*name)).map(|(name, size)| (whole(name) + size - 1) / size.max(&1));
+        again.fold(elements, i64::saturating_mul)
+    }
+
+    /// Elements of a container that a statement reads, each once.
+    fn distinct(&self, memlet: &Memlet, statement: &Statement) -> i64 {
+        let whole = self.tiled.iter().chain(&self.single).map(|name| (name.clone(), self.counts.get(name).copied().unwrap_or(1)));
+        self.elements(memlet, statement, &whole.collect())
     }
 
     fn bytes_of(&self, data: &str, elements: i64) -> i64 {
         self.program.containers.get(data).map_or(0, |c| c.dtype.bytes(elements.max(0) as u64) as i64)
     }
 
-    /// Bytes of intermediate results in one tile.
+    /// Bytes of intermediate results in one tile: of what is reduced, or read by what reduces. Between element-wise statements values stay in
+    /// registers.
     fn on_chip(&self, tile: &BTreeMap<String, i64>) -> i64 {
-        let read: BTreeSet<&str> = self.statements.iter().flat_map(|s| &s.computation.reads).map(|(_, m)| m.data.as_str()).collect();
+        let reads = |s: &'a Statement| s.computation.reads.iter().map(|(_, m)| m.data.as_str());
+        let all: BTreeSet<&str> = self.statements.iter().flat_map(reads).collect();
+        let summed = self.statements.iter().filter(|s| is_reducing(s)).flat_map(|s| &s.computation.writes).map(|(_, m)| m.data.as_str());
+        let stored: BTreeSet<&str> = self.statements.iter().filter(|s| is_reducing(s)).flat_map(reads).chain(summed).collect();
+        let read: BTreeSet<&str> = all.intersection(&stored).copied().collect();
         let mut held: BTreeMap<&str, i64> = BTreeMap::new();
         for statement in self.statements {
             for (_, write) in statement.computation.writes.iter().filter(|(_, m)| read.contains(m.data.as_str())) {
@@ -152,9 +186,8 @@ impl<'a> Model<'a> {
                     }
                     continue;
                 }
-                let moves = read.subset.iter().flat_map(crate::fusion::iteration_space::range_symbols).any(|s| self.tiled.contains(&s) || self.single.contains(&s));
-                let whole = self.bytes_of(&read.data, self.elements(read, statement, tile, true));
-                let all = if moves { self.bytes_of(&read.data, self.elements(read, statement, tile, false)) * tiles } else { whole };
+                let whole = self.bytes_of(&read.data, self.distinct(read, statement));
+                let all = self.bytes_of(&read.data, self.elements(read, statement, tile));
                 let entry = brought.entry(&read.data).or_default();
                 *entry = (entry.0.max(all), entry.1.max(whole));
             }
@@ -168,7 +201,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The tiles that compute least again among those whose intermediate results fit `room` bytes; of equals those that move least.
+    /// The tiles that compute and move least again among those whose intermediate results fit `room` bytes.
     /// `Err` with the smallest tiles where none fit.
     pub fn best(&self, room: u64) -> Result<TileCost, TileCost> {
         let mut all: Vec<BTreeMap<String, i64>> = vec![BTreeMap::new()];
@@ -181,7 +214,9 @@ impl<'a> Model<'a> {
         }
         let fits = |tile: &&BTreeMap<String, i64>| self.on_chip(tile) <= room as i64;
         let costs = all.iter().filter(fits).map(|tile| self.cost(tile));
-        let best = costs.min_by_key(|c| (c.recompute.0, c.bytes.0, std::cmp::Reverse(c.on_chip)));
+        let alone: f64 = self.statements.iter().map(|s| Self::flop(s) * self.points(s, &BTreeMap::new(), true) as f64).sum();
+        let weight = |c: &TileCost| c.bytes.0 + (alone * c.recompute.0 as f64 / 100_000.0 / FLOP_OF_A_BYTE) as i64;
+        let best = costs.min_by_key(|c| (weight(c), std::cmp::Reverse(c.on_chip)));
         best.ok_or_else(|| self.cost(&self.tiled.iter().map(|i| (i.clone(), 1)).collect()))
     }
 

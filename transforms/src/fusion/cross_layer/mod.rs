@@ -69,6 +69,12 @@ impl fmt::Display for Mode {
     }
 }
 
+/// Whether a statement reads a container at a sum of indices.
+fn reads_windows(statement: &Statement) -> bool {
+    let several = |range: &sdfg::Range| matches!(range, sdfg::Range::At(e) if e.symbols().iter().filter(|s| statement.has(s)).count() > 1);
+    statement.computation.reads.iter().any(|(_, m)| m.subset.iter().any(several))
+}
+
 /// A kernel of several layers that may be made.
 struct Found {
     cluster: Cluster,
@@ -83,34 +89,35 @@ impl Pass for CrossLayerReuse {
     fn run(&self, program: &Sdfg, context: &mut Context<'_>) -> Result<Rewritten, Stopped> {
         let known = &mut context.search.refused;
         let made: BTreeSet<&str> = context.facts.kernels.iter().map(|k| k.name.as_str()).collect();
-        // Reasons of earlier rounds hold, but for sets of which another one has taken a part.
-        let mut refusals = known.clone();
+        // Reasons of earlier rounds hold, too.
         for (id, state) in program.states() {
             let units = UnitGraph::new(program, (id, state));
             let apart = |unit: usize| made.contains(units.all[unit].name.as_str());
-            for members in sets::sets(&units, &apart, &|members| self.build(program, (id, state), &units, members).is_ok()) {
-                let site = Site { state: id, units: members.iter().map(|m| units.all[*m].node).collect() };
+            let [found, refused] = sets::sets(&units, &apart, &|members| self.build(program, (id, state), &units, members).is_ok());
+            let site = |members: &Members| Site { state: id, units: members.iter().map(|m| units.all[*m].node).collect() };
+            for members in refused {
+                let Err(reason) = self.build(program, (id, state), &units, &members) else { continue };
+                let refusal = self.refusal(state, site(&members), &units, &members, reason);
+                if known.iter().all(|r| r.units != refusal.units) {
+                    known.push(refusal);
+                }
+            }
+            for members in found {
                 match self.build(program, (id, state), &units, &members) {
                     Ok(found) if context.barred.has(&found.patch.summary) => {
-                        refusals.push(context.barred.refusal(self.name(), program, &site));
+                        known.push(context.barred.refusal(self.name(), program, &site(&members)));
                     }
                     Ok(Found { cluster, patch }) => {
                         return Ok(Rewritten::patch(patch).with(Facts { kernels: vec![cluster], ..Facts::default() }));
                     }
-                    Err(reason) => {
-                        let refusal = self.refusal(state, site, &units, &members, reason);
-                        if refusals.iter().all(|r| r.units != refusal.units) {
-                            refusals.push(refusal.clone());
-                            known.push(refusal);
-                        }
-                    }
+                    Err(reason) => known.push(self.refusal(state, site(&members), &units, &members, reason)),
                 }
             }
         }
-        if refusals.is_empty() {
+        if known.is_empty() {
             return Err(Stopped::at_program(self.name(), "no layer reads what another layer computes and nothing else needs"));
         }
-        Err(Stopped::refused(refusals))
+        Err(Stopped::refused(std::mem::take(known)))
     }
 
     fn repeats(&self) -> bool {
@@ -162,7 +169,7 @@ impl CrossLayerReuse {
         let shared: Vec<_> = shared_indices(&windowed.statements).into_iter().filter(|i| !summed.contains(&i.name)).collect();
         let shared_names: BTreeSet<String> = shared.iter().map(|i| i.name.clone()).collect();
         let lost = windowed.windows.iter().find(|w| !shared_names.contains(&w.outer));
-        if windowed.windows.is_empty() {
+        if windowed.windows.is_empty() && !windowed.statements.iter().any(reads_windows) {
             return Err(Reason::Unsupported("no layer reads windows of another: composition takes what has no halo".into()));
         }
         if shared.is_empty() || lost.is_some() {

@@ -4,8 +4,8 @@ use super::Mode;
 use crate::unit_graph::{Kind, Members, UnitGraph};
 
 /// Sets of units around each intermediate result, those that save most first, grown by others that overlap as long as `fits` holds; each
-/// set stands for itself. Sets that do not fit are listed, too, after those that do, so that reasons can be given.
-pub(super) fn sets(units: &UnitGraph, apart: &dyn Fn(usize) -> bool, fits: &dyn Fn(&Members) -> bool) -> Vec<Members> {
+/// set stands for itself. Sets that do not fit come second, so that reasons can be given.
+pub(super) fn sets(units: &UnitGraph, apart: &dyn Fn(usize) -> bool, fits: &dyn Fn(&Members) -> bool) -> [Vec<Members>; 2] {
     let mut around: Vec<Members> = Vec::new();
     for unit in 0..units.all.len() {
         for data in units.writes(unit).iter().filter(|d| !units.leaves(**d)) {
@@ -40,7 +40,7 @@ pub(super) fn sets(units: &UnitGraph, apart: &dyn Fn(usize) -> bool, fits: &dyn 
             refused.push(if overlapping.is_empty() { members } else { all });
         }
     }
-    found.into_iter().chain(refused).collect()
+    [found, refused]
 }
 
 /// The units around an intermediate result: what makes it, back to products, and all that reads it, with element-wise work on their
