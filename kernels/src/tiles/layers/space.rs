@@ -2,15 +2,15 @@
 
 use super::{Fold, extent, is_product, layers, tiled};
 use crate::error::KernelError;
+use crate::images;
 use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice, unsupported};
 use crate::loopnest::MemorySpace;
 use crate::maps::flatten::{Flattened, statements};
 use crate::mixed_radix::{MixedRadix, layouts as all_layouts};
 use crate::processor::cores;
 use crate::tiles::lower;
-use crate::tiles::windows::with_image_layouts;
 use sdfg::config::{KernelConfig, Knobs};
-use sdfg::{Expr, Layout};
+use sdfg::Expr;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Tiles of a kernel that are tried, the best by prediction.
@@ -44,8 +44,8 @@ impl LayerSpace {
         let (mut tensors, mut bytes) = (Vec::new(), Vec::new());
         for argument in spec.arguments() {
             bytes.push(argument.dtype.bytes(spec.shape(&argument.data)?.iter().product::<usize>() as u64) as f64);
-            let choice = TensorChoice { data: argument.data, layouts: Layout::permutations(&argument.dims) };
-            tensors.push(with_image_layouts(spec, choice));
+            let layouts = images::layouts(spec, &argument.data);
+            tensors.push(TensorChoice { data: argument.data, layouts });
         }
         let tilings = tilings(&flattened, &found);
         if tilings.is_empty() {
