@@ -3,8 +3,8 @@
 use crate::autodiff::recompute::Products;
 use crate::pass::Pass;
 use crate::{
-    CastBias, Composition, CrossLayerReuse, Expand, Fusion, GroupedGemm, Recompute, ReluBitmask, ReluSignFromOutput, RowStatistics, SaveLocalDerivative,
-    SoftmaxGradRowDot, Stack, Start,
+    CastBias, Composition, CrossLayerReuse, Expand, Fusion, GroupedGemm, Recompute, ReluBitmask, ReluSignFromOutput, RowStatistics,
+    SaveLocalDerivative, SoftmaxGradRowDot, Stack, Start,
 };
 use crate::{Differentiate, differentiate};
 use sdfg::Sdfg;

@@ -325,8 +325,11 @@ fn widen(
     let targets: BTreeSet<String> = statements.iter().filter(|f| f.is_gemm).map(|f| f.statement.write.data.clone()).collect();
     for (data, tensor) in tensors.iter_mut().filter(|(_, t)| is_scratch(t)) {
         let folded = |index: &str| folds.iter().any(|f| f.data == *data && f.outer == index);
-        let own: Vec<&IndexRange> =
-            within.iter().filter(|r| tensor.space == MemorySpace::Local || !sequential.contains(&r.index)).filter(|r| !folded(&r.index)).collect();
+        let own: Vec<&IndexRange> = within
+            .iter()
+            .filter(|r| tensor.space == MemorySpace::Local || !sequential.contains(&r.index))
+            .filter(|r| !folded(&r.index))
+            .collect();
         // A product writes to memory, even a single value.
         let single = own.is_empty() && tensor.shape.is_empty() && targets.contains(data);
         tensor.shape.splice(0..0, own.iter().map(|r| r.count).chain(single.then_some(1)));

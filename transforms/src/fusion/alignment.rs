@@ -68,7 +68,8 @@ struct Moved<'a> {
 fn moved(statements: &[Statement]) -> impl Iterator<Item = Moved<'_>> {
     statements.iter().flat_map(|statement| {
         let reduced = statement.reduced();
-        let dims = statement.computation.reads.iter().flat_map(|(_, m)| m.subset.iter().enumerate().map(move |(dim, range)| (m, dim, range)));
+        let dims =
+            statement.computation.reads.iter().flat_map(|(_, m)| m.subset.iter().enumerate().map(move |(dim, range)| (m, dim, range)));
         dims.filter_map(move |(memlet, dim, range)| {
             let Range::At(e) = range else { return None };
             let mut kept = e.symbols().into_iter().filter(|name| statement.has(name) && !reduced.contains(name));

@@ -4,8 +4,8 @@ use ndarray::{ArrayD, IxDyn};
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::text::{parse_scalar, print_scope};
 use sdfg::{
-    Combine, Computation, Container, Direction, Dtype, Expr, Fill, Index, IndexKind, Item, Memlet, Op, Operand, Operation, Origin, Role, Scalar,
-    Scope, Sdfg, StateId, Tasklet, Unit,
+    Combine, Computation, Container, Direction, Dtype, Expr, Fill, Index, IndexKind, Item, Memlet, Op, Operand, Operation, Origin, Role,
+    Scalar, Scope, Sdfg, StateId, Tasklet, Unit,
 };
 
 pub struct Builder {

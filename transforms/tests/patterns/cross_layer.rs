@@ -118,16 +118,12 @@ fn layers_that_one_reads_are_merged() {
 
 /// Three layers of windows in a row: windows of windows.
 fn deep() -> Builder {
-    Builder::new(
-        &["x[c,h,w]", "k[o,c,r,s]", "l[f,o,r,s]", "m[g,f,r,s]"],
-        &["t[o,h,w]", "u[f,p,q]"],
-        &["z[g,p,q]"],
-    )
-    .upper(SIZES)
-    .upper(&[("h", 9), ("w", 10), ("p", 5), ("q", 5), ("g", 3)])
-    .contraction("one", &["o", "h", "w", "c", "r", "s"], "t[o,h,w]", "k[o,c,r,s]", "x[c,h+r-1,w+s-1 else 0]")
-    .contraction("two", &["f", "p", "q", "o", "r", "s"], "u[f,p,q]", "l[f,o,r,s]", "t[o,2*p+r-1,2*q+s-1 else 0]")
-    .contraction("three", &["g", "p", "q", "f", "r", "s"], "z[g,p,q]", "m[g,f,r,s]", "u[f,p+r-1,q+s-1 else 0]")
+    Builder::new(&["x[c,h,w]", "k[o,c,r,s]", "l[f,o,r,s]", "m[g,f,r,s]"], &["t[o,h,w]", "u[f,p,q]"], &["z[g,p,q]"])
+        .upper(SIZES)
+        .upper(&[("h", 9), ("w", 10), ("p", 5), ("q", 5), ("g", 3)])
+        .contraction("one", &["o", "h", "w", "c", "r", "s"], "t[o,h,w]", "k[o,c,r,s]", "x[c,h+r-1,w+s-1 else 0]")
+        .contraction("two", &["f", "p", "q", "o", "r", "s"], "u[f,p,q]", "l[f,o,r,s]", "t[o,2*p+r-1,2*q+s-1 else 0]")
+        .contraction("three", &["g", "p", "q", "f", "r", "s"], "z[g,p,q]", "m[g,f,r,s]", "u[f,p+r-1,q+s-1 else 0]")
 }
 
 #[test]

@@ -9,8 +9,8 @@ use crate::maps::flatten::{Flattened, statements};
 use crate::mixed_radix::{MixedRadix, layouts as all_layouts};
 use crate::processor::cores;
 use crate::tiles::lower;
-use sdfg::config::{KernelConfig, Knobs};
 use sdfg::Expr;
+use sdfg::config::{KernelConfig, Knobs};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Tiles of a kernel that are tried, the best by prediction.

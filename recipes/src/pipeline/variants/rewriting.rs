@@ -18,8 +18,8 @@ use transforms::driver::Verify;
 use transforms::recompute::Products;
 use transforms::verify::keeps_promise;
 use transforms::{
-    Barred, CastBias, Check, CrossLayerReuse, Expand, Fusion, GroupedGemm, Options, Outcome, Pass, Promise, Recompute, ReluBitmask, ReluSignFromOutput,
-    RowStatistics, SaveLocalDerivative, SoftmaxGradRowDot, Stack, Start,
+    Barred, CastBias, Check, CrossLayerReuse, Expand, Fusion, GroupedGemm, Options, Outcome, Pass, Promise, Recompute, ReluBitmask,
+    ReluSignFromOutput, RowStatistics, SaveLocalDerivative, SoftmaxGradRowDot, Stack, Start,
 };
 
 /// Parameters of passes, besides the program.

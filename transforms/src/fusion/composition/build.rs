@@ -142,7 +142,8 @@ impl Expanded {
                 names.push(operation.name.clone());
                 expanded.contraction(&operation)?;
             } else {
-                let scope = state.scope(*node).ok_or_else(|| Reason::Unsupported(format!("{node} is neither a scope nor a contraction")))?;
+                let scope =
+                    state.scope(*node).ok_or_else(|| Reason::Unsupported(format!("{node} is neither a scope nor a contraction")))?;
                 names.push(scope.map.label.clone());
                 expanded.scope(&scope)?;
             }

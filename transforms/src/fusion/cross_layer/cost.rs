@@ -56,8 +56,7 @@ impl<'a> Model<'a> {
             if symbols.len() > 1 { symbols } else { vec![] }
         };
         let given = statements.iter().flat_map(|s| &s.computation.reads).flat_map(|(_, m)| m.subset.iter().flat_map(together));
-        let tiled: BTreeSet<String> =
-            windows.iter().map(|w| w.outer.clone()).chain(given).filter(|outer| shared.contains(outer)).collect();
+        let tiled: BTreeSet<String> = windows.iter().map(|w| w.outer.clone()).chain(given).filter(|outer| shared.contains(outer)).collect();
         let single = shared.difference(&tiled).cloned().collect();
         Some(Model { statements, windows, program, counts, tiled, single })
     }
@@ -106,7 +105,8 @@ impl<'a> Model<'a> {
                 continue;
             };
             let outer = |name: &String| tile.contains_key(name) || self.single.contains(name);
-            let reach = form.terms.iter().filter(|(name, _)| !outer(name)).map(|(name, slope)| slope.abs() * (whole(name) - 1)).sum::<i64>();
+            let reach =
+                form.terms.iter().filter(|(name, _)| !outer(name)).map(|(name, slope)| slope.abs() * (whole(name) - 1)).sum::<i64>();
             let mut starts = vec![(form.constant, reach)];
             for (name, slope) in form.terms.iter().filter(|(name, _)| outer(name)) {
                 moved.insert(name.clone());
@@ -209,7 +209,9 @@ impl<'a> Model<'a> {
             let count = self.counts.get(index).copied().unwrap_or(1).max(1);
             let mut sizes: Vec<i64> = (1..=count).map(|n| (count + n - 1) / n).collect();
             sizes.dedup();
-            let with = |tile: &BTreeMap<String, i64>, size: i64| tile.iter().map(|(i, n)| (i.clone(), *n)).chain([(index.clone(), size)]).collect();
+            let with = |tile: &BTreeMap<String, i64>, size: i64| {
+                tile.iter().map(|(i, n)| (i.clone(), *n)).chain([(index.clone(), size)]).collect()
+            };
             all = all.iter().flat_map(|tile| sizes.iter().map(move |size| with(tile, *size)).collect::<Vec<_>>()).collect();
         }
         let fits = |tile: &&BTreeMap<String, i64>| self.on_chip(tile) <= room as i64;
@@ -240,7 +242,8 @@ impl<'a> Model<'a> {
 fn only_written(statement: &Statement, data: &str) -> Statement {
     let mut kept = statement.clone();
     let writes = statement.computation.writes.iter().filter(|(_, m)| m.data == data);
-    let named: BTreeSet<String> = writes.flat_map(|(_, m)| m.subset.iter().flat_map(crate::fusion::iteration_space::range_symbols)).collect();
+    let named: BTreeSet<String> =
+        writes.flat_map(|(_, m)| m.subset.iter().flat_map(crate::fusion::iteration_space::range_symbols)).collect();
     kept.indices.retain(|i| named.contains(&i.name));
     kept
 }

@@ -173,7 +173,9 @@ impl CrossLayerReuse {
             return Err(Reason::Unsupported("no layer reads windows of another: composition takes what has no halo".into()));
         }
         if shared.is_empty() || lost.is_some() {
-            let space = |s: Option<&Statement>| s.map_or_else(String::new, |s| s.indices.iter().map(|i| i.name.as_str()).collect::<Vec<_>>().join(","));
+            let space = |s: Option<&Statement>| {
+                s.map_or_else(String::new, |s| s.indices.iter().map(|i| i.name.as_str()).collect::<Vec<_>>().join(","))
+            };
             let (first_name, second_name) = (names.first().cloned().unwrap_or_default(), names.last().cloned().unwrap_or_default());
             let (first, last) = (space(windowed.statements.first()), space(windowed.statements.last()));
             return Err(Reason::NoSharedIndex { first: first_name, first_space: first, second: second_name, second_space: last });
@@ -206,7 +208,8 @@ impl CrossLayerReuse {
             let is = move |m: &&usize| !contraction || units.all[**m].kind == crate::unit_graph::Kind::Contraction;
             members.iter().filter(is).map(|m| units.all[*m].name.clone()).collect::<Vec<String>>()
         };
-        let kinds = if members.len() > of(true).len() { BTreeSet::from([Kind::Chain, Kind::Epilogue]) } else { BTreeSet::from([Kind::Chain]) };
+        let kinds =
+            if members.len() > of(true).len() { BTreeSet::from([Kind::Chain, Kind::Epilogue]) } else { BTreeSet::from([Kind::Chain]) };
         let site = Site { state: id, units: nodes };
         Ok(Found { cluster: Cluster { site, name: label, members: of(false), contractions: of(true), kinds }, patch })
     }

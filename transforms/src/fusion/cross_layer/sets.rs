@@ -79,7 +79,9 @@ fn around_of(units: &UnitGraph, data: usize, writer: usize) -> Members {
 fn is_pointwise(units: &UnitGraph, unit: usize, data: usize) -> bool {
     let Some(scope) = units.state.scope(units.all[unit].node) else { return false };
     scope.computations().iter().all(|(_, c)| {
-        let plain = |m: &sdfg::Memlet| m.data != units.name(data) || m.subset.iter().all(|r| matches!(r, sdfg::Range::At(e) if e.as_sym().is_some()));
+        let plain = |m: &sdfg::Memlet| {
+            m.data != units.name(data) || m.subset.iter().all(|r| matches!(r, sdfg::Range::At(e) if e.as_sym().is_some()))
+        };
         c.writes.iter().all(|(_, m)| m.wcr.is_none()) && c.reads.iter().all(|(_, m)| plain(m))
     })
 }

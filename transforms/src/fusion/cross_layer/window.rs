@@ -78,10 +78,12 @@ pub(super) struct Windowed {
 
 fn point(memlet: &Memlet, data: &str) -> Result<Vec<Expr>, Reason> {
     let of = |range: &Range| if let Range::At(e) = range { Some(e.clone()) } else { None };
-    memlet.subset.iter().map(of).collect::<Option<_>>().ok_or_else(|| Reason::Window {
-        data: data.into(),
-        why: format!("the memlet {memlet} moves a range and no single element"),
-    })
+    memlet
+        .subset
+        .iter()
+        .map(of)
+        .collect::<Option<_>>()
+        .ok_or_else(|| Reason::Window { data: data.into(), why: format!("the memlet {memlet} moves a range and no single element") })
 }
 
 fn names(statement: &Statement) -> BTreeSet<String> {
@@ -124,7 +126,12 @@ impl Windowed {
             return Err(Reason::SeveralWriters { data: data.into() });
         }
         let written = {
-            let (_, memlet) = self.statements[at].computation.writes.iter().find(|(_, m)| m.data == data).ok_or_else(|| refuse("nothing writes it".into()))?;
+            let (_, memlet) = self.statements[at]
+                .computation
+                .writes
+                .iter()
+                .find(|(_, m)| m.data == data)
+                .ok_or_else(|| refuse("nothing writes it".into()))?;
             point(memlet, data)?
         };
         // By dim: the forms of all readers.
@@ -135,8 +142,9 @@ impl Windowed {
             for (_, memlet) in reader.computation.reads.iter().filter(|(_, m)| m.data == data) {
                 fills.extend(memlet.fill.map(Fill));
                 for (dim, e) in point(memlet, data)?.iter().enumerate() {
-                    let form = Affine::of(e, &all)
-                        .ok_or_else(|| refuse(format!("the subscript `{e}` of `{}` is no sum of indices", reader.computation.tasklet.name)))?;
+                    let form = Affine::of(e, &all).ok_or_else(|| {
+                        refuse(format!("the subscript `{e}` of `{}` is no sum of indices", reader.computation.tasklet.name))
+                    })?;
                     let need = need(&form, reader, outer);
                     needs[dim].push((form, need));
                 }
@@ -145,7 +153,8 @@ impl Windowed {
         fills.dedup();
         let mut places: Vec<Option<Window>> = Vec::new();
         for (dim, needs) in needs.iter().enumerate() {
-            let same = written[dim].as_sym().is_some_and(|own| needs.iter().all(|(form, _)| form.is_plain() && form.terms.contains_key(own)));
+            let same =
+                written[dim].as_sym().is_some_and(|own| needs.iter().all(|(form, _)| form.is_plain() && form.terms.contains_key(own)));
             if same {
                 places.push(None);
                 continue;
