@@ -1,5 +1,6 @@
 //! The user's side: recipes, and what connects the other crates.
 
+pub mod accelerator;
 pub mod analyze;
 pub mod cli;
 pub mod compare;

@@ -2,6 +2,7 @@
 
 pub mod analyze;
 mod compare;
+mod device_argument;
 mod devices;
 mod explain;
 mod interpret;

@@ -1,5 +1,6 @@
 //! `memlet sweep`: measures only. `memlet optimize` begins with the same arguments and sweep.
 
+use super::device_argument::DeviceArgument;
 use super::out::{err, errln, out, outln};
 use super::progress::{RunClock, SweepProgress};
 use super::{INTERRUPT, RecipeArgs, default_out, duration};
@@ -15,7 +16,6 @@ use crate::pipeline::measure::phase_times::PhaseTimes;
 use crate::pipeline::measure::sweep::{SweepContext, SweepEvent, SweptProgram};
 use crate::pipeline::run::candidate::Candidate;
 use crate::pipeline::run::memory::expected;
-use crate::pipeline::run::target::Target;
 use crate::pipeline::variants::checked_programs::checked_programs;
 use crate::pipeline::variants::programs::Programs;
 use crate::pipeline::variants::rewrite_options::RewriteOptions;
@@ -48,9 +48,10 @@ pub struct MeasureArgs {
     /// Measure only a part of the space, e.g. 2/8; merge the records afterwards
     #[arg(long, value_parser = shard, default_value = "1/1")]
     pub shard: Shard,
-    /// The device to measure and run on: cpu, cuda, or a GPU's number as in cuda:1; several share the sweep, as in cuda:0,1
+    /// The device to measure and run on: cpu, cuda, or a GPU's number as in cuda:1; several share the sweep, as in cuda:0,1. With a file
+    /// such as recipes/devices/deep-fusion.yaml, optimize plans for the accelerator that it describes and measures nothing
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
-    pub device: Target,
+    pub device: DeviceArgument,
     /// Time every run with caches that hold none of its tensors, as after neighbours that left nothing in them
     #[arg(long)]
     pub cold: bool,
@@ -192,6 +193,10 @@ impl MeasureArgs {
 
     pub fn open(&self) -> Result<MeasurementSession, PipelineError> {
         let (began, watch) = (Instant::now(), Watch::start());
+        if let Some(path) = &self.device.description {
+            let why = "an accelerator is planned for and not measured; use `memlet optimize RECIPE --device FILE`".to_string();
+            return Err(PipelineError::Plan { file: path.display().to_string(), why });
+        }
         let recipe = self.recipe.load()?;
         // Missing devices are reported before anything takes time.
         let device = self.device.open()?;

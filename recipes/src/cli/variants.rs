@@ -106,7 +106,6 @@ fn rows() -> Table {
             Cell::text(row.title),
             Cell::text(match row.devices {
                 Devices::Any => "any",
-                Devices::Cpu => "CPU",
                 Devices::Gpu => "GPU",
             }),
             Cell::text(match row.stacking {

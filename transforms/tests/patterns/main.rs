@@ -2,6 +2,5 @@
 
 mod builder;
 mod composition;
-mod cross_layer;
 mod fusion;
 mod group;

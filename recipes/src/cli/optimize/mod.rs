@@ -1,5 +1,6 @@
 //! `memlet optimize`: from a recipe to a plan and its report.
 
+mod accelerator;
 mod messages;
 mod race;
 mod summary;
@@ -53,6 +54,9 @@ impl OptimizeArgs {
     }
 
     pub fn run(&self) -> Result<(), PipelineError> {
+        if let Some(description) = &self.measure.device.description {
+            return accelerator::run(&self.measure.recipe, description, self.measure.json);
+        }
         let mut session = self.measure.open()?;
         let sweeps = self.measure.sweep(&mut session, 1.0)?;
         self.measure.table(&coverage(&sweeps));

@@ -186,7 +186,7 @@ impl<'a> PlanRace<'a> {
             candidate.clone(),
             self.baselines.clone(),
             (made.then(|| partial_fusion.clone()), session.programs.options.barred.summaries().map(String::from).collect()),
-            (args.device.clone(), &*session.device, session.pool.workers()),
+            ((*args.device).clone(), &*session.device, session.pool.workers()),
             command_line(),
         )
     }

@@ -1,0 +1,406 @@
+//! Operations as nodes of a network: anchors, pointwise changes, and values of parameters alone, which are none.
+
+use super::super::layers::{Kind, Shape, Window};
+use super::NoLayer;
+use super::axes::{Affine, Indices};
+use sdfg::{Binary, Combine, Container, Op, Operand, Operation, Scalar, Sdfg, Unit};
+use std::collections::BTreeMap;
+
+/// What a node does to the value that it reads.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Role {
+    Anchor(Kind),
+    /// An addition of parameters, of so many elements.
+    Shift(u64),
+    /// A multiplication by parameters, of so many elements.
+    Factor(u64),
+    Activation,
+    /// A part of the layer that is read.
+    Inside,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    pub name: String,
+    pub role: Role,
+    pub inputs: Vec<usize>,
+    pub shape: Shape,
+    pub window: Window,
+    pub groups: usize,
+    pub weights: u64,
+    pub flop: u64,
+    /// A factor that differs from place to place and not from channel to channel.
+    pub per_place: bool,
+    pub result: bool,
+}
+
+/// All nodes of a program, in order.
+pub struct Nodes<'a> {
+    program: &'a Sdfg,
+    pub nodes: Vec<Node>,
+    /// By container: the node that makes it; containers of parameters alone have none.
+    made: BTreeMap<String, usize>,
+    pub element_bytes: u64,
+}
+
+/// The axes of a container: which of its dims are channels, rows and columns.
+fn axes(rank: usize, first: usize) -> Option<[Option<usize>; 3]> {
+    Some(match (rank, first) {
+        (4, 1) => [Some(1), Some(2), Some(3)],
+        (3, 1) => [Some(1), Some(2), None],
+        (3, _) => [Some(0), Some(1), Some(2)],
+        (2, 1) => [Some(1), None, None],
+        (2, _) => [Some(0), Some(1), None],
+        (1, _) => [Some(0), None, None],
+        _ => return None,
+    })
+}
+
+impl<'a> Nodes<'a> {
+    pub fn of(program: &'a Sdfg) -> Result<Nodes<'a>, NoLayer> {
+        let mut found = Nodes { program, nodes: Vec::new(), made: BTreeMap::new(), element_bytes: 4 };
+        let mut operations = Vec::new();
+        for (_, _, unit) in program.units() {
+            match unit {
+                Unit::Operation(operation) => operations.push(operation),
+                other => {
+                    let why = "it is a map already; layers are derived before operators are expanded".into();
+                    return Err(NoLayer { name: other.name().to_string(), why, origin: None });
+                }
+            }
+        }
+        // What the first contraction or reduction reads beside parameters is given.
+        for container in program.containers.values().filter(|c| c.role == sdfg::Role::Input) {
+            let shape = found.shape(container)?;
+            found.element_bytes = container.dtype.bits().div_ceil(8).max(1);
+            found.add(
+                &container.name,
+                Node { role: Role::Anchor(Kind::Input), inputs: vec![], ..Node::pointwise(&container.name, Role::Inside, 0, shape) },
+            );
+        }
+        for operation in &operations {
+            found.operation(operation)?;
+        }
+        for container in program.containers.values().filter(|c| c.role == sdfg::Role::Output) {
+            if let Some(node) = found.made.get(&container.name) {
+                found.nodes[*node].result = true;
+            }
+        }
+        Ok(found)
+    }
+
+    pub fn readers(&self) -> Vec<Vec<usize>> {
+        let mut readers = vec![Vec::new(); self.nodes.len()];
+        for (at, node) in self.nodes.iter().enumerate() {
+            node.inputs.iter().for_each(|i| readers[*i].push(at));
+        }
+        readers
+    }
+
+    fn add(&mut self, container: &str, node: Node) {
+        self.made.insert(container.to_string(), self.nodes.len());
+        self.nodes.push(node);
+    }
+
+    fn shape(&self, container: &Container) -> Result<Shape, NoLayer> {
+        let fault = |why: String| NoLayer { name: container.name.clone(), why, origin: container.origin.clone() };
+        let sizes = self.program.shape_of(&container.name).map_err(|e| fault(e.to_string()))?;
+        let first = sizes.first().copied().unwrap_or(1);
+        if sizes.is_empty() {
+            return Ok(Shape::new(1, 1, 1));
+        }
+        let Some(axes) = axes(sizes.len(), first) else {
+            let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
+            return Err(fault(format!(
+                "it has the sizes {}; one image has channels, rows and columns, with a batch of 1 before",
+                sizes.join("×")
+            )));
+        };
+        let [channels, rows, columns] = axes.map(|axis| axis.map_or(1, |a| sizes[a]));
+        Ok(Shape::new(channels, rows, columns))
+    }
+
+    /// The subscripts of an operand's channels, rows and columns.
+    fn subscripts(&self, operand: &Operand, indices: &Indices) -> Option<[Affine; 3]> {
+        let sizes = self.program.shape_of(&operand.data).ok()?;
+        let axes = axes(sizes.len(), sizes.first().copied().unwrap_or(1))?;
+        let affine = |axis: Option<usize>| axis.map_or(Some(Affine::default()), |a| indices.affine(&operand.subscripts[a]));
+        Some([affine(axes[0])?, affine(axes[1])?, affine(axes[2])?])
+    }
+
+    fn operation(&mut self, operation: &Operation) -> Result<(), NoLayer> {
+        let fault = |why: &str| NoLayer { name: operation.name.clone(), why: why.to_string(), origin: operation.origin.clone() };
+        let [out] = &operation.outputs[..] else { return Err(fault("it writes several tensors")) };
+        let active: Vec<&Operand> = operation.inputs.iter().filter(|o| self.made.contains_key(&o.data)).collect();
+        if active.is_empty() {
+            return Ok(());
+        }
+        let container = self.program.containers.get(&out.data).ok_or_else(|| fault("its result is not declared"))?;
+        let shape = self.shape(container)?;
+        let indices = Indices::of(self.program, operation).ok_or_else(|| fault("its sizes have no values"))?;
+        let own = self.subscripts(out, &indices).ok_or_else(|| fault("its result is subscripted by more than indices"))?;
+        let own = own.map(|a| a.slopes.into_keys().next());
+        match &operation.op {
+            Op::Contraction { .. } => self.contraction(operation, &active, shape, &indices, &own).map_err(|why| fault(&why)),
+            Op::Reduce { combine, .. } => self.reduction(operation, *combine, &active, shape, &indices, &own).map_err(|why| fault(&why)),
+            Op::Softmax { .. } => {
+                let input = self.made[&active[0].data];
+                let node = Node { role: Role::Anchor(Kind::Softmax), ..Node::pointwise(&out.data, Role::Inside, input, shape) };
+                self.add(&out.data, node);
+                Ok(())
+            }
+            Op::Elementwise { code, .. } => self.elementwise(operation, code, &active, shape, &indices, &own).map_err(|why| fault(&why)),
+            _ => Err(fault("the accelerator runs no such operator; it runs the forward pass of inference")),
+        }
+    }
+
+    fn window(&self, reads: &[Affine; 3], indices: &Indices, own: &[Option<String>; 3]) -> Result<Window, String> {
+        let reach = |axis: usize| {
+            let reach = indices.reach(&reads[axis], own[axis].as_deref());
+            reach.ok_or_else(|| "its window runs backwards or begins inside the tensor".to_string())
+        };
+        Ok(Window { rows: reach(1)?, columns: reach(2)? })
+    }
+
+    fn elements(&self, operand: &Operand) -> u64 {
+        self.program.elements(&operand.data).unwrap_or(0)
+    }
+
+    fn contraction(
+        &mut self,
+        operation: &Operation,
+        active: &[&Operand],
+        shape: Shape,
+        indices: &Indices,
+        own: &[Option<String>; 3],
+    ) -> Result<(), String> {
+        let [input] = active else { return Err("it multiplies two values of the network".into()) };
+        let reads = self.subscripts(input, indices).ok_or("its input is subscripted by more than indices")?;
+        let window = self.window(&reads, indices, own)?;
+        let (node, out) = (self.made[&input.data], &operation.outputs[0].data);
+        let weights = operation.inputs.iter().filter(|o| o.data != input.data).map(|o| self.elements(o)).sum();
+        // Depthwise: the channel that is read is the channel that is written.
+        let channels = self.nodes[node].shape.channels;
+        let depthwise = own[0].is_some() && reads[0].slopes.len() == 1 && reads[0].slopes.keys().next() == own[0].as_ref();
+        let dense = !depthwise && own[0].as_ref().is_none_or(|o| !reads[0].slopes.contains_key(o));
+        if !depthwise && !dense {
+            return Err("it has groups of several channels each; write depthwise or dense convolutions".into());
+        }
+        let whole = window.rows.kernel == self.nodes[node].shape.rows && window.columns.kernel == self.nodes[node].shape.columns;
+        let kind = if shape.plane() == 1 && whole { Kind::FullyConnected } else { Kind::Convolution };
+        let flop = operation.flop(self.program).eval(&self.program.sizes).ok().and_then(|f| u64::try_from(f).ok()).unwrap_or(0);
+        let groups = if depthwise { channels } else { 1 };
+        let anchor = Node { role: Role::Anchor(kind), window, groups, weights, flop, ..Node::pointwise(out, Role::Inside, node, shape) };
+        self.add(out, anchor);
+        Ok(())
+    }
+
+    fn reduction(
+        &mut self,
+        operation: &Operation,
+        combine: Combine,
+        active: &[&Operand],
+        shape: Shape,
+        indices: &Indices,
+        own: &[Option<String>; 3],
+    ) -> Result<(), String> {
+        let first = active[0];
+        if active.iter().any(|o| o.data != first.data) || !matches!(combine, Combine::Max | Combine::Sum | Combine::Min) {
+            return Err("it reduces several values of the network at once".into());
+        }
+        let reads = self.subscripts(first, indices).ok_or("its input is subscripted by more than indices")?;
+        let window = self.window(&reads, indices, own)?;
+        let channelwise = reads[0].slopes.keys().eq(own[0].as_ref()) && reads[0].constant == 0;
+        let kind = if channelwise { Kind::Pooling } else { Kind::LocalResponseNorm };
+        if kind == Kind::LocalResponseNorm && (window != Window::POINT || own[0].is_none()) {
+            return Err("it reduces channels together with rows or columns".into());
+        }
+        let (input, out) = (self.made[&first.data], &operation.outputs[0].data);
+        self.add(out, Node { role: Role::Anchor(kind), window, ..Node::pointwise(out, Role::Inside, input, shape) });
+        Ok(())
+    }
+
+    fn elementwise(
+        &mut self,
+        operation: &Operation,
+        code: &Scalar,
+        active: &[&Operand],
+        shape: Shape,
+        indices: &Indices,
+        own: &[Option<String>; 3],
+    ) -> Result<(), String> {
+        let out = &operation.outputs[0].data;
+        let mut offsets = Vec::new();
+        for operand in active {
+            let reads = self.subscripts(operand, indices).ok_or("an input is subscripted by more than indices")?;
+            let plain = |axis: usize| reads[axis].slopes.iter().map(|(i, s)| (Some(i), *s)).eq(own[axis].iter().map(|i| (Some(i), 1)));
+            let of = self.nodes[self.made[&operand.data]].shape;
+            if (1..3).any(|axis| !plain(axis) || reads[axis].constant != 0) || !plain(0) {
+                return Err(format!("it reads `{}` at other places than it writes", operand.data));
+            }
+            offsets.push((-reads[0].constant, self.made[&operand.data], of.channels as i64));
+        }
+        if offsets.iter().any(|(offset, ..)| *offset != 0) {
+            offsets.sort_unstable();
+            let mut next = 0;
+            for (offset, _, channels) in &offsets {
+                if *offset != next {
+                    return Err("it puts channels together that overlap or leave some out".into());
+                }
+                next += channels;
+            }
+            if next != shape.channels as i64 || !matches!(code, Scalar::Select(..)) {
+                return Err("it puts channels together that overlap or leave some out".into());
+            }
+            let inputs = offsets.iter().map(|(_, node, _)| *node).collect();
+            self.add(out, Node { role: Role::Anchor(Kind::Concat), inputs, ..Node::pointwise(out, Role::Inside, 0, shape) });
+            return Ok(());
+        }
+        let changes = Changes { nodes: self, operation };
+        let (inputs, changes) = changes.of(code)?;
+        let per_place = |connectors: &[String]| {
+            connectors.iter().filter_map(|c| operation.input(c)).all(|o| {
+                let channel = own[0].as_deref();
+                !o.subscripts.iter().any(|s| s.symbols().iter().any(|name| Some(name.as_str()) == channel))
+            })
+        };
+        let mut last = match inputs[..] {
+            [one] => one,
+            _ => {
+                let sum =
+                    Node { role: Role::Anchor(Kind::Add), inputs: inputs.clone(), ..Node::pointwise(out, Role::Inside, inputs[0], shape) };
+                self.add(out, sum);
+                self.nodes.len() - 1
+            }
+        };
+        for change in &changes {
+            let weights: u64 = change.parameters.iter().filter_map(|c| operation.input(c)).map(|o| self.elements(o)).sum();
+            let inside = self.nodes[last].role == Role::Anchor(Kind::LocalResponseNorm) && self.unfinished(last);
+            let role = match change.kind {
+                _ if inside => Role::Inside,
+                Change::SHIFT => Role::Shift(weights),
+                Change::FACTOR => Role::Factor(weights),
+                Change::CLOSE => Role::Inside,
+                _ => Role::Activation,
+            };
+            let node = Node { per_place: per_place(&change.parameters), ..Node::pointwise(out, role, last, shape) };
+            self.add(out, node);
+            last = self.nodes.len() - 1;
+        }
+        self.made.insert(out.clone(), last);
+        Ok(())
+    }
+
+    /// A local response norm whose quotient is still to come.
+    fn unfinished(&self, node: usize) -> bool {
+        matches!(self.nodes[node].role, Role::Anchor(Kind::LocalResponseNorm))
+    }
+
+    /// The local response norm that a node is a part of.
+    fn norm(&self, mut node: usize) -> Option<usize> {
+        while self.nodes[node].role == Role::Inside {
+            node = *self.nodes[node].inputs.first()?;
+        }
+        (self.nodes[node].role == Role::Anchor(Kind::LocalResponseNorm)).then_some(node)
+    }
+}
+
+/// A pointwise change of a value, and the connectors of the parameters in it.
+struct Change {
+    kind: u8,
+    parameters: Vec<String>,
+}
+
+impl Change {
+    const SHIFT: u8 = 0;
+    const FACTOR: u8 = 1;
+    const ACTIVATION: u8 = 2;
+    /// The product of a local response norm's input with its factor.
+    const CLOSE: u8 = 3;
+}
+
+/// Scalar code as a sum of values and changes of it.
+struct Changes<'a, 'b> {
+    nodes: &'a Nodes<'b>,
+    operation: &'a Operation,
+}
+
+impl Changes<'_, '_> {
+    fn node(&self, connector: &str) -> Option<usize> {
+        self.operation.input(connector).and_then(|o| self.nodes.made.get(&o.data)).copied()
+    }
+
+    /// Whether code reads values of the network.
+    fn reads(&self, code: &Scalar) -> Vec<usize> {
+        let mut found: Vec<usize> = code.inputs().iter().filter_map(|c| self.node(c)).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    fn of(&self, code: &Scalar) -> Result<(Vec<usize>, Vec<Change>), String> {
+        let changed = |inner: &Scalar, kind: u8, by: Option<&Scalar>| {
+            let (inputs, mut changes) = self.of(inner)?;
+            changes.push(Change { kind, parameters: by.map(|b| b.inputs().into_iter().collect()).unwrap_or_default() });
+            Ok((inputs, changes))
+        };
+        match code {
+            Scalar::Input(connector) => {
+                let node = self.node(connector).ok_or_else(|| format!("`{connector}` is no value of the network"))?;
+                Ok((vec![node], vec![]))
+            }
+            Scalar::Binary(Binary::Add | Binary::Sub, a, b) => match (self.reads(a).is_empty(), self.reads(b).is_empty()) {
+                (false, true) => changed(a, Change::SHIFT, Some(b)),
+                (true, false) => changed(b, Change::SHIFT, Some(a)),
+                _ => {
+                    let ((mut left, changes), (right, others)) = (self.of(a)?, self.of(b)?);
+                    if !changes.is_empty() || !others.is_empty() {
+                        return Err("it adds values that are changed in the same step; write steps of their own for the changes".into());
+                    }
+                    left.extend(right);
+                    Ok((left, vec![]))
+                }
+            },
+            Scalar::Binary(Binary::Mul | Binary::Div, a, b) => {
+                let (left, right) = (self.reads(a), self.reads(b));
+                match (left.is_empty(), right.is_empty()) {
+                    (false, true) => changed(a, Change::FACTOR, Some(b)),
+                    (true, false) => changed(b, Change::FACTOR, Some(a)),
+                    _ if left == right => Ok((left, vec![Change { kind: Change::ACTIVATION, parameters: vec![] }])),
+                    _ => self.product(&left, &right),
+                }
+            }
+            other => {
+                let inputs = self.reads(other);
+                match inputs[..] {
+                    // An activation of changed values is a change behind the others.
+                    [_] => match other.operands().into_iter().find(|o| !self.reads(o).is_empty()) {
+                        Some(inner) if other.operands().iter().filter(|o| !self.reads(o).is_empty()).count() == 1 => {
+                            changed(inner, Change::ACTIVATION, None)
+                        }
+                        _ => Ok((inputs, vec![Change { kind: Change::ACTIVATION, parameters: vec![] }])),
+                    },
+                    _ => match other.operands()[..] {
+                        [a, b] if self.reads(b).is_empty() => changed(a, Change::ACTIVATION, None),
+                        [a, b] if self.reads(a).is_empty() => changed(b, Change::ACTIVATION, None),
+                        [a] => changed(a, Change::ACTIVATION, None),
+                        _ => Err("it combines several values of the network by more than a sum".into()),
+                    },
+                }
+            }
+        }
+    }
+
+    /// The product of two values is the end of a local response norm, or no layer.
+    fn product(&self, left: &[usize], right: &[usize]) -> Result<(Vec<usize>, Vec<Change>), String> {
+        let both: Vec<usize> = left.iter().chain(right).copied().collect();
+        for node in &both {
+            if let Some(norm) = self.nodes.norm(*node)
+                && both.iter().all(|n| n == node || self.nodes.nodes[norm].inputs == [*n])
+            {
+                return Ok((vec![*node], vec![Change { kind: Change::CLOSE, parameters: vec![] }]));
+            }
+        }
+        Err("it multiplies two values of the network".into())
+    }
+}
