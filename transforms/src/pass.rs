@@ -191,6 +191,8 @@ pub struct Search {
     pub(crate) cache: SearchCache,
     /// The kernels that composition has still to build.
     pub(crate) clusters: Option<Clusters>,
+    /// Sets of layers that were refused while others were fused.
+    pub(crate) refused: Vec<Refusal>,
 }
 
 /// A rewrite of single sites.

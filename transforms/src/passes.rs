@@ -3,8 +3,8 @@
 use crate::autodiff::recompute::Products;
 use crate::pass::Pass;
 use crate::{
-    CastBias, Composition, Expand, Fusion, GroupedGemm, Recompute, ReluBitmask, ReluSignFromOutput, RowStatistics, SaveLocalDerivative,
-    SoftmaxGradRowDot, Stack, Start,
+    CastBias, Composition, CrossLayerReuse, Expand, Fusion, GroupedGemm, Recompute, ReluBitmask, ReluSignFromOutput, RowStatistics,
+    SaveLocalDerivative, SoftmaxGradRowDot, Stack, Start,
 };
 use crate::{Differentiate, differentiate};
 use sdfg::Sdfg;
@@ -69,6 +69,11 @@ pub const PASSES: &[Row] = &[
         make: |_, _| Box::new(GroupedGemm),
     },
     Row { takes: Takes::Operators, about: "expand operators into maps", make: |_, _| Box::new(Expand) },
+    Row {
+        takes: Takes::Maps,
+        about: "hand intermediate results of layers over on chip",
+        make: |_, _| Box::new(CrossLayerReuse::default()),
+    },
     Row { takes: Takes::Maps, about: "fuse contractions with their neighbours", make: |_, _| Box::new(Composition::default()) },
     Row { takes: Takes::Maps, about: "fuse maps over compatible iteration spaces", make: |_, _| Box::new(Fusion::default()) },
 ];

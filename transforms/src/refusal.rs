@@ -22,6 +22,38 @@ impl fmt::Display for Site {
     }
 }
 
+/// A share in percent, held in thousandths so that reasons can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Percent(pub i64);
+
+impl Percent {
+    pub fn of(share: f64) -> Self {
+        Percent((share * 100_000.0).round() as i64)
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = f.precision().unwrap_or(1);
+        write!(f, "{:.digits$}", self.0 as f64 / 1000.0)
+    }
+}
+
+/// Bytes that a program would move more, or fewer where it is below 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct BytesChange(pub i64);
+
+impl fmt::Display for BytesChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = if self.0 < 0 { "fall" } else { "rise" };
+        match self.0.unsigned_abs() {
+            bytes @ 0..10_000 => write!(f, "bytes would {verb} by {bytes} B"),
+            bytes @ 10_000..1_000_000 => write!(f, "bytes would {verb} by {:.0} kB", bytes as f64 / 1e3),
+            bytes => write!(f, "bytes would {verb} by {:.1} MB", bytes as f64 / 1e6),
+        }
+    }
+}
+
 /// Why a transform does not apply. Unknown is never yes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize)]
 pub enum Reason {
@@ -55,6 +87,14 @@ pub enum Reason {
     WritesPart { data: String },
     #[error("one kernel would move as many bytes as two")]
     SavesNothing,
+    #[error("the part of `{data}` that one tile needs cannot be told from its subscripts: {why}")]
+    Window { data: String, why: String },
+    #[error("in tiles of {tile}, {recompute:.0}% of the flop would be computed again at their borders, more than {limit:.0}%; {bytes}")]
+    Recompute { tile: String, recompute: Percent, limit: Percent, bytes: BytesChange },
+    #[error("in tiles of {tile}, {bytes}; {recompute:.0}% of the flop would be computed again at their borders")]
+    TilesMoveMore { tile: String, recompute: Percent, bytes: BytesChange },
+    #[error("it would hold {levels} levels of intermediate results on chip, and {limit} are allowed")]
+    Levels { levels: usize, limit: usize },
     /// With a reason that the caller may add, from `: ` on.
     #[error("this program leaves the composed kernel `{kernel}` out{why}")]
     NotWanted { kernel: String, why: String },
@@ -85,6 +125,10 @@ impl Reason {
             Reason::SeveralWriters { .. } => "several computations write parts of one container",
             Reason::WritesPart { .. } => "only a part of a container would be written",
             Reason::SavesNothing => "one kernel would move as many bytes as two",
+            Reason::Window { .. } => "the part of an intermediate result that one tile needs cannot be told from its subscripts",
+            Reason::Recompute { .. } => "too much would be computed again at the borders of tiles",
+            Reason::TilesMoveMore { .. } => "tiles would move more bytes",
+            Reason::Levels { .. } => "more levels of intermediate results would be on chip than are allowed",
             Reason::NotWanted { .. } => "this program leaves a composed kernel out",
             Reason::FoundWrong => "with it the program computes something else",
             Reason::NothingToRewrite => "the program has nothing of the kind that this pass rewrites",

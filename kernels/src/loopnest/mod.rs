@@ -140,6 +140,8 @@ pub struct GemmPlan {
     pub across: bool,
     /// Whether factors in memory are read where they lie, without packing panels: what products over windows always do on cores.
     pub direct: bool,
+    /// Whether factors in a tile's memory are read where they lie, too.
+    pub layers: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -168,8 +170,11 @@ impl LoopNest {
     pub fn is_direct(&self, group: &LoopGroup) -> bool {
         let reads = || group.statements.iter().flat_map(|s| &s.reads).map(|(_, e)| e);
         let heap = |e: &Element| matches!(self.tensors.get(&e.data).map(|t| &t.space), Some(MemorySpace::Heap { .. }));
+        let near = |e: &Element| {
+            self.gemm.is_some_and(|plan| plan.layers) && self.tensors.get(&e.data).is_some_and(|t| t.space == MemorySpace::Local)
+        };
         let whole = |e: &Element| self.tensors.get(&e.data).is_some_and(|t| matches!(t.dtype, Dtype::F32 | Dtype::F64));
-        self.gemm.is_some_and(|plan| plan.direct) && group.is_gemm && reads().all(|e| heap(e) && whole(e))
+        self.gemm.is_some_and(|plan| plan.direct) && group.is_gemm && reads().all(|e| (heap(e) || near(e)) && whole(e))
     }
 
     /// The blocked outer index, if vectors run along an outer index.

@@ -16,6 +16,7 @@ use crate::maps::lower::{ROW_LANES, after, hold};
 use crate::processor::Block;
 use crate::tiles::buffer_reuse;
 use crate::tiles::factor;
+use crate::tiles::layers::{self, Fold};
 use indexmap::IndexMap;
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Expr, Layout, Scalar};
@@ -79,9 +80,13 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         Some("across") => true,
         Some(other) => return Err(knob_error("columns", other, "across, or nothing")),
     };
-    let (sequential, direct) = mark(spec, config, &mut flattened, private)?;
+    let found = layers::layers(&flattened).filter(|_| layers::is_wanted(config));
+    let (sequential, direct) = mark(spec, config, &mut flattened, (private, found.is_some()))?;
+    let (is_layers, folds) = (found.is_some(), found.unwrap_or_default());
     let sizes = sizes(&flattened.outer, config.knobs.get("tile"))
         .map_err(|value| knob_error("tile", &value, "index:iterations, separated by commas, for outer indices"))?;
+    let of_tile = flattened.outer.iter().zip(&sizes).map(|(range, size)| (range.index.clone(), *size)).collect();
+    let without = layers::fold(&mut flattened, &folds, &of_tile);
     let Flattened { outer, mut statements, mut tensors, about } = flattened;
 
     let names = || outer.iter().chain(statements.iter().flat_map(|f| &f.inner)).map(|r| r.index.as_str());
@@ -119,9 +124,20 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
     shared.extend(ordered);
     let narrow = |data: &str| tensors.get(data).is_some_and(|t| t.dtype == Dtype::Bf16);
     let narrow = statements.iter().filter(|f| f.is_gemm).flat_map(|f| &f.statement.reads).any(|(_, e)| narrow(&e.data));
-    widen(&mut statements, &mut tensors, &within, &sequential);
-    for Flat { statement, .. } in &mut statements {
+    widen(&mut statements, &mut tensors, &within, &sequential, &folds);
+    for (n, Flat { statement, .. }) in statements.iter_mut().enumerate() {
+        if let Some(without) = without.get(&n) {
+            layers::at_tile(statement, &shared, &tiles, without);
+        }
         place(statement, &tensors, &with);
+    }
+    let places: BTreeMap<String, Expr> = outer
+        .iter()
+        .zip(&sizes)
+        .map(|(range, size)| (layers::within(&range.index), if *size > 1 { Expr::sym(range.index.as_str()) } else { Expr::Int(0) }))
+        .collect();
+    for (_, element) in statements.iter_mut().flat_map(|f| &mut f.statement.reads) {
+        element.subscripts.iter_mut().for_each(|e| *e = e.substitute(&places));
     }
     let scratch: i64 = tensors.values().filter(|t| is_scratch(t)).map(|t| t.shape.iter().product::<i64>()).sum();
     if scratch > SCRATCH {
@@ -129,10 +145,11 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
     }
 
     let mut groups: Vec<LoopGroup> = Vec::new();
-    for Flat { inner, statement, is_gemm } in statements {
+    for (n, Flat { inner, statement, is_gemm }) in statements.into_iter().enumerate() {
         let to_loop = |r: &IndexRange| Loop { index: r.index.clone(), tag: Tag::Sequential, count: r.count, map: r.map.clone() };
         let last = statement.reads.iter().any(|(_, e)| tensors.get(&e.data).is_some_and(|t| t.space == MemorySpace::Kept));
-        let mine = within.iter().filter(|r| !last || !sequential.contains(&r.index));
+        let in_window = |index: &String| without.get(&n).is_some_and(|without| without.contains(index));
+        let mine = within.iter().filter(|r| (!last || !sequential.contains(&r.index)) && !in_window(&r.index));
         let mut loops: Vec<Loop> = mine.chain(&inner).map(to_loop).collect();
         let innermost = vectors.iter().find(|v| loops.iter().any(|l| l.index == **v));
         loops.sort_by_key(|l| innermost == Some(&l.index));
@@ -153,7 +170,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         }
     }
     hold(&groups, &mut tensors);
-    let gemm = Some(GemmPlan { block: Block::native(), depth, narrow, pairs, across, direct });
+    let gemm = Some(GemmPlan { block: Block::native(), depth, narrow, pairs, across, direct, layers: is_layers });
     let (name, lanes, reuses) = (spec.name.clone(), ROW_LANES, IndexMap::new());
     let nest = LoopNest { name, outer: shared, tiles, gemm, vectors, lanes, groups, tensors, reuses, about };
     let nest = if is_streamed(config) { localized(nest) } else { nest };
@@ -181,7 +198,13 @@ fn is_scratch(tensor: &NestTensor) -> bool {
 type Marks = (BTreeSet<String>, bool);
 
 /// Finds the products and gives every other reduction a place of its own.
-fn mark(spec: &KernelSpec, config: &KernelConfig, flattened: &mut Flattened, private: bool) -> Result<Marks, KernelError> {
+fn mark(
+    spec: &KernelSpec,
+    config: &KernelConfig,
+    flattened: &mut Flattened,
+    (private, is_layers): (bool, bool),
+) -> Result<Marks, KernelError> {
+    let of_layers: Vec<bool> = flattened.statements.iter().map(|flat| is_layers && layers::is_product(flat, flattened)).collect();
     let Flattened { outer, statements, tensors, .. } = flattened;
     let everywhere: Vec<&str> = outer.iter().map(|r| r.index.as_str()).collect();
     let is_local = |data: &str| tensors.get(data).is_some_and(|t| t.space == MemorySpace::Local);
@@ -189,11 +212,11 @@ fn mark(spec: &KernelSpec, config: &KernelConfig, flattened: &mut Flattened, pri
     let multiplied = |dtype: Dtype| if double { dtype == Dtype::F64 } else { matches!(dtype, Dtype::F32 | Dtype::Bf16 | Dtype::F16) };
     let is_real = |data: &str| tensors.get(data).is_some_and(|t| multiplied(t.dtype));
     let asked = is_direct(config);
-    let (mut any, mut direct) = (false, asked);
-    for Flat { inner, statement, is_gemm } in statements.iter_mut() {
+    let (mut any, mut direct) = (false, asked || is_layers);
+    for (Flat { inner, statement, is_gemm }, of_layers) in statements.iter_mut().zip(of_layers) {
         let is_index = |name: &str| everywhere.contains(&name) || inner.iter().any(|r| r.index == name);
         let real = statement.reads.iter().map(|(_, e)| e).chain([&statement.write]).all(|e| is_real(&e.data));
-        *is_gemm = real && is_product(statement, &is_index, tensors, &everywhere, asked);
+        *is_gemm = if is_layers { of_layers } else { real && is_product(statement, &is_index, tensors, &everywhere, asked) };
         any |= *is_gemm;
         direct |= *is_gemm && is_windowed(statement, &is_index);
     }
@@ -291,11 +314,22 @@ fn sizes(outer: &[IndexRange], knob: Option<&str>) -> Result<Vec<i64>, String> {
 }
 
 /// Scratch memory is held for a whole tile: its indices become the first dims, but for those that kept sums add up.
-fn widen(statements: &mut [Flat], tensors: &mut IndexMap<String, NestTensor>, within: &[IndexRange], sequential: &BTreeSet<String>) {
+/// Outer indices that windows move with are in the windows.
+fn widen(
+    statements: &mut [Flat],
+    tensors: &mut IndexMap<String, NestTensor>,
+    within: &[IndexRange],
+    sequential: &BTreeSet<String>,
+    folds: &[Fold],
+) {
     let targets: BTreeSet<String> = statements.iter().filter(|f| f.is_gemm).map(|f| f.statement.write.data.clone()).collect();
     for (data, tensor) in tensors.iter_mut().filter(|(_, t)| is_scratch(t)) {
-        let own: Vec<&IndexRange> =
-            within.iter().filter(|r| tensor.space == MemorySpace::Local || !sequential.contains(&r.index)).collect();
+        let folded = |index: &str| folds.iter().any(|f| f.data == *data && f.outer == index);
+        let own: Vec<&IndexRange> = within
+            .iter()
+            .filter(|r| tensor.space == MemorySpace::Local || !sequential.contains(&r.index))
+            .filter(|r| !folded(&r.index))
+            .collect();
         // A product writes to memory, even a single value.
         let single = own.is_empty() && tensor.shape.is_empty() && targets.contains(data);
         tensor.shape.splice(0..0, own.iter().map(|r| r.count).chain(single.then_some(1)));

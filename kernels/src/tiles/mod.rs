@@ -4,11 +4,13 @@
 mod buffer_reuse;
 mod contraction;
 mod factor;
+pub(crate) mod layers;
 pub(crate) mod lower;
 pub(crate) mod space;
 pub(crate) mod windows;
 
 pub use contraction::expanded;
+pub use layers::LayerSpace;
 pub use lower::lower;
 pub use space::{TileSpace, Tiles};
 

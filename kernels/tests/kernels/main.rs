@@ -12,6 +12,7 @@ mod cuda_tiles;
 mod gemms;
 mod harness;
 mod in_place;
+mod layers;
 mod maps;
 mod maps_edges;
 mod maps_functions;

@@ -106,6 +106,7 @@ fn rows() -> Table {
             Cell::text(row.title),
             Cell::text(match row.devices {
                 Devices::Any => "any",
+                Devices::Cpu => "CPU",
                 Devices::Gpu => "GPU",
             }),
             Cell::text(match row.stacking {

@@ -1,7 +1,8 @@
 //! Common names for the indices of several scopes that are about to share iterations.
 //!
-//! Indices correspond where one scope subscripts what another wrote, and then where two read the same container. Nothing
-//! else counts: equal sizes alone make no correspondence, so that unrelated loops stay apart.
+//! Indices correspond where one scope subscripts what another wrote, and then where two read the same container. Of two windows of a
+//! container, those indices correspond with which they move: `p` of `x[p+r-1]` and `q` of `x[q]`. Nothing else counts: equal sizes alone
+//! make no correspondence, so that unrelated loops stay apart.
 
 use crate::fusion::iteration_space::{Statement, all_indices};
 use petgraph::unionfind::UnionFind;
@@ -53,6 +54,32 @@ fn memlets(statements: &[Statement], writes: bool) -> impl Iterator<Item = &Meml
     statements.iter().flat_map(move |s| if writes { &s.computation.writes } else { &s.computation.reads }).map(|(_, m)| m)
 }
 
+/// The index with which a subscript moves from one result to the next.
+struct Moved<'a> {
+    data: &'a str,
+    dim: usize,
+    index: String,
+    slope: i64,
+    /// Whether the subscript is more than that index.
+    window: bool,
+}
+
+/// Subscripts that move with one index of the result.
+fn moved(statements: &[Statement]) -> impl Iterator<Item = Moved<'_>> {
+    statements.iter().flat_map(|statement| {
+        let reduced = statement.reduced();
+        let dims =
+            statement.computation.reads.iter().flat_map(|(_, m)| m.subset.iter().enumerate().map(move |(dim, range)| (m, dim, range)));
+        dims.filter_map(move |(memlet, dim, range)| {
+            let Range::At(e) = range else { return None };
+            let mut kept = e.symbols().into_iter().filter(|name| statement.has(name) && !reduced.contains(name));
+            let index = kept.next()?;
+            let slope = sdfg::propagate::slope(e, &index).filter(|_| kept.next().is_none())?;
+            Some(Moved { data: &memlet.data, dim, index, slope, window: e.as_sym().is_none() })
+        })
+    })
+}
+
 /// Renames the indices of all scopes so that corresponding ones are called as in the first scope that has them.
 pub(crate) fn align(scopes: &mut [Vec<Statement>]) {
     let mut classes = Classes::new(scopes);
@@ -67,6 +94,16 @@ pub(crate) fn align(scopes: &mut [Vec<Statement>]) {
                             }
                         }
                     }
+                }
+            }
+        }
+    }
+    for (n, first) in scopes.iter().enumerate() {
+        for (m, second) in scopes.iter().enumerate().skip(n + 1) {
+            for ours in moved(first) {
+                let same = |theirs: &Moved| (ours.data, ours.dim, ours.slope) == (theirs.data, theirs.dim, theirs.slope);
+                for theirs in moved(second).filter(|theirs| same(theirs) && (ours.window || theirs.window)) {
+                    classes.unite(&(n, ours.index.clone()), &(m, theirs.index.clone()));
                 }
             }
         }

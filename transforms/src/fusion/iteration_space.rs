@@ -5,7 +5,7 @@
 
 use indexmap::{IndexMap, IndexSet};
 use sdfg::{Combine, Computation, Container, Expr, Index, IndexKind, Item, Memlet, Scope, Sdfg, Storage};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One computation and the indices it runs under.
 #[derive(Clone, Debug, PartialEq)]
@@ -297,6 +297,18 @@ pub struct Rebuilt {
 /// one has no local form.
 /// Inner loops over equal indices are merged where no reduction stands between them.
 pub fn rebuild(label: &str, statements: Vec<Statement>, shared: &[Index], kept: &dyn Fn(&str) -> bool, program: &Sdfg) -> Option<Rebuilt> {
+    rebuild_windows(label, statements, shared, kept, &BTreeSet::new(), program)
+}
+
+/// As [`rebuild`], with containers of which readers find parts of a window: they may begin at other elements than the writer.
+pub fn rebuild_windows(
+    label: &str,
+    statements: Vec<Statement>,
+    shared: &[Index],
+    kept: &dyn Fn(&str) -> bool,
+    windowed: &BTreeSet<String>,
+    program: &Sdfg,
+) -> Option<Rebuilt> {
     let is_shared = |name: &str| shared.iter().any(|i| i.name == name);
     let uses = Uses::of(&statements);
     let groups = group(&statements, &uses, &is_shared);
@@ -321,7 +333,7 @@ pub fn rebuild(label: &str, statements: Vec<Statement>, shared: &[Index], kept: 
     let mut copies: BTreeMap<usize, Vec<Statement>> = BTreeMap::new();
     let mut local_bytes = 0u64;
     for (data, (writer, readers)) in &handed {
-        if !in_one_part(&statements, &uses, data, program) {
+        if !windowed.contains(data) && !in_one_part(&statements, &uses, data, program) {
             return None;
         }
         let declared = program.containers.get(data)?;

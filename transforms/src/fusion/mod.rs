@@ -2,6 +2,7 @@
 
 mod alignment;
 pub mod composition;
+pub mod cross_layer;
 pub mod expand;
 pub mod greedy;
 pub mod grouped_gemm;

@@ -82,8 +82,58 @@ fn narrow() -> Sdfg {
     builder.program
 }
 
+/// A picture, a 1×1 layer with a bias, and a 3×3 layer that reads its windows. Weights stay as they are, so that backward reads nothing
+/// between the layers.
+fn pictures() -> Sdfg {
+    let mut builder = Builder::new();
+    let program = &mut builder.program;
+    for (dim, size) in [("ch", 3), ("row", 12), ("col", 10), ("mid", 2), ("out", 4), ("dr", 3), ("dc", 3)] {
+        program.dims.insert(dim.into(), sdfg::Expr::sym(dim.to_uppercase()));
+        program.sizes.insert(dim.to_uppercase(), size);
+    }
+    let image = ["ch", "row", "col"];
+    let all: [(&str, &[&str], Role); 7] = [
+        ("x", &image, Role::Input),
+        ("w", &["mid", "ch"], Role::Parameter),
+        ("c", &["mid"], Role::Parameter),
+        ("v", &["out", "mid", "dr", "dc"], Role::Parameter),
+        ("t", &["mid", "row", "col"], Role::Transient),
+        ("u", &["mid", "row", "col"], Role::Transient),
+        ("y", &["out", "row", "col"], Role::Output),
+    ];
+    for (name, dims, role) in all {
+        let grad = ["x", "c"].contains(&name);
+        program.add_container(sdfg::Container { grad, ..sdfg::Container::new(name, dims, Dtype::F64, role) });
+    }
+    let operand = |connector: &str, data: &str, subscripts: &[&str], fill: Option<f64>| sdfg::Operand {
+        connector: connector.into(),
+        data: data.into(),
+        subscripts: subscripts.iter().map(|s| s.parse().expect("a subscript")).collect(),
+        fill: fill.map(sdfg::Fill),
+    };
+    let mut add = |name: &str, op: sdfg::Op, indices: &[&str], inputs: Vec<sdfg::Operand>, out: sdfg::Operand| {
+        let indices = indices.iter().map(|i| (i.to_string(), i.to_string())).collect();
+        let (name, pass) = (name.to_string(), sdfg::Direction::Forward);
+        let operation = sdfg::Operation { name, op, indices, inputs, outputs: vec![out], pass, origin: None };
+        let state = builder.program.states().next().map(|(id, _)| id).expect("a state");
+        builder.program.insert_operation(state, &operation).expect("an operation");
+    };
+    let product = || sdfg::Op::Contraction { scale: Scalar::Const(1.0) };
+    let pointwise = |label: &str, code: Scalar| sdfg::Op::Elementwise { label: label.into(), code };
+    let mid = ["mid", "row", "col"];
+    let given = vec![operand("a", "w", &["mid", "ch"], None), operand("b", "x", &image, None)];
+    add("one", product(), &["mid", "row", "col", "ch"], given, operand("out", "t", &mid, None));
+    let sum = Scalar::input("t") + Scalar::input("c");
+    let given = vec![operand("t", "t", &mid, None), operand("c", "c", &["mid"], None)];
+    add("bias", pointwise("add", sum), &mid, given, operand("out", "u", &mid, None));
+    let windows = ["mid", "row + dr - 1", "col + dc - 1"];
+    let given = vec![operand("a", "v", &["out", "mid", "dr", "dc"], None), operand("b", "u", &windows, Some(0.0))];
+    add("two", product(), &["out", "row", "col", "mid", "dr", "dc"], given, operand("out", "y", &["out", "row", "col"], None));
+    builder.program
+}
+
 pub fn models() -> Vec<Sdfg> {
-    vec![encoder(false).program, encoder(true).program, narrow()]
+    vec![encoder(false).program, encoder(true).program, narrow(), pictures()]
 }
 
 /// Runs each pass on a program, every rewrite verified, and counts the rewrites of each.

@@ -4,8 +4,8 @@ use ndarray::{ArrayD, IxDyn};
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::text::{parse_scalar, print_scope};
 use sdfg::{
-    Combine, Computation, Container, Direction, Dtype, Expr, Index, IndexKind, Item, Memlet, Op, Operand, Operation, Origin, Role, Scalar,
-    Scope, Sdfg, StateId, Tasklet, Unit,
+    Combine, Computation, Container, Direction, Dtype, Expr, Fill, Index, IndexKind, Item, Memlet, Op, Operand, Operation, Origin, Role,
+    Scalar, Scope, Sdfg, StateId, Tasklet, Unit,
 };
 
 pub struct Builder {
@@ -87,6 +87,15 @@ impl Builder {
         self
     }
 
+    /// The same, with sizes named in upper case, so that no index is called as a size.
+    pub fn upper(mut self, sizes: &[(&str, i64)]) -> Self {
+        for (dim, size) in sizes {
+            self.program.dims.insert(dim.to_string(), Expr::sym(dim.to_uppercase()));
+            self.program.sizes.insert(dim.to_uppercase(), *size);
+        }
+        self
+    }
+
     /// `out = Σ a·b` over the indices that `out` lacks.
     pub fn contraction(self, name: &str, indices: &[&str], out: &str, a: &str, b: &str) -> Self {
         self.scaled_contraction(name, indices, out, a, b, Scalar::Const(1.0))
@@ -94,9 +103,14 @@ impl Builder {
 
     /// The same, times a scale.
     pub fn scaled_contraction(mut self, name: &str, indices: &[&str], out: &str, a: &str, b: &str, scale: Scalar) -> Self {
+        // `x[2*p+r-1 else 0]` reads 0 outside.
         let operand = |connector: &str, text: &str| {
+            let (text, fill) = match text.split_once(" else ") {
+                Some((text, fill)) => (text, Some(fill.trim_end_matches(']').parse().expect("a fill"))),
+                None => (text, None),
+            };
             let (data, subscripts) = access(text);
-            Operand { connector: connector.into(), data, subscripts, fill: None }
+            Operand { connector: connector.into(), data, subscripts, fill: fill.map(Fill) }
         };
         let operation = Operation {
             name: name.into(),

@@ -2,5 +2,6 @@
 
 mod builder;
 mod composition;
+mod cross_layer;
 mod fusion;
 mod group;

@@ -11,7 +11,7 @@ use crate::split_blocked_dims;
 use crate::target::cpu::emit::CSource;
 use crate::target::cpu::gemm_library::{ContractionKernel, ContractionSpace};
 use crate::target::cpu::{self, GemmSpace, Toolchain};
-use crate::tiles::{self, TileSpace};
+use crate::tiles::{self, LayerSpace, TileSpace};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::{Class, Container, Layout, Unit};
@@ -23,6 +23,7 @@ use std::sync::Arc;
 /// Units that no template takes.
 pub fn space(spec: &KernelSpec) -> Result<Box<dyn ConfigSpace>, KernelError> {
     match &spec.unit {
+        Unit::Scope(_) if let Ok(layers) = LayerSpace::new(spec) => Ok(Box::new(layers)),
         Unit::Scope(_) => match TileSpace::new(spec) {
             Ok(tiles) => Ok(Box::new(tiles.in_panels(width()))),
             Err(_) => Ok(Box::new(MapSpace::new(spec)?.in_panels(width()))),

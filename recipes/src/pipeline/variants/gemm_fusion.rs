@@ -14,7 +14,7 @@ use sdfg::{Sdfg, Storage, Unit};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use transforms::relu_bitmask::SUFFIX;
-use transforms::{Accept, Composition, Form, Fusion, Outcome, Pass, Patch, Reason, Verdicts, Wanted};
+use transforms::{Accept, Composition, CrossLayerReuse, Form, Fusion, Outcome, Pass, Patch, Reason, Verdicts, Wanted};
 
 /// Bytes, 1 MiB: a kernel that moves fewer takes cores about as long as its launch does. In a program with fused contractions only
 /// kernels below this are fused with kernels that they share no data with: longer ones keep loops, and so layouts, of their own.
@@ -180,7 +180,10 @@ impl<'a> GemmFusion<'a> {
         let chains = self.row.passes.contains(&PassStep::FuseGemmsStreamed);
         let wanted = Wanted { accept, form: forms.is_some().then_some(&form as Form), chains, known: Some(&program.verdicts) };
         let fusion = Fusion { beside_composed: if forms.is_some() { u64::MAX } else { LAUNCH_BOUND_BYTES }, ..Fusion::default() };
-        let passes = [&Composition { wanted } as &dyn Pass, &fusion];
+        let layers = CrossLayerReuse::default();
+        let first = self.row.passes.contains(&PassStep::ReuseAcrossLayers).then_some(&layers as &dyn Pass);
+        let composition = Composition { wanted };
+        let passes: Vec<&dyn Pass> = first.into_iter().chain([&composition as &dyn Pass, &fusion]).collect();
         let mut outcome = self.rewriting.run(program.expanded.clone(), &self.rewriting.with_planted(&passes))?;
         // The composition pass reports why a contraction stays separate.
         outcome.refusals.retain(|r| r.transform != fusion.name() || !matches!(r.reason, Reason::Contraction { .. }));

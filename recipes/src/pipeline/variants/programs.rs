@@ -4,7 +4,7 @@ use super::gemm_fusion::GemmFusion;
 use super::rewrite_options::RewriteOptions;
 use super::rewriting::{Parameters, Rewriting};
 use super::stacking::stackings;
-use super::table::{Devices, PassStep, Stacking, VARIANTS, VariantId, VariantKey, VariantRow};
+use super::table::{PassStep, Stacking, VARIANTS, VariantId, VariantKey, VariantRow};
 use super::variant::Variant;
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
@@ -51,7 +51,7 @@ pub fn programs_on(recipe: &Recipe, options: impl Into<RewriteOptions>, library:
     let (operators, saved) = (operators.program, operators.facts.saved);
     let unfused = rewriting.after(unfused, Parameters::default())?.program;
     let stackings = stackings(&operators);
-    let rows = VARIANTS.iter().filter(|row| row.is_made_of_recipe() && (row.devices == Devices::Any || library.is_some()));
+    let rows = VARIANTS.iter().filter(|row| row.is_made_of_recipe() && row.devices.are(library.is_some()));
     // The variants of each row, one for each way of stacking; `None` for a variant that there was no time to make.
     let mut made: Vec<(&VariantRow, Vec<Option<Variant>>)> = Vec::new();
     // There are many ways of stacking, and few of these win: where time is short, some are not made.
@@ -120,7 +120,8 @@ fn variant(rewriting: &Arc<Rewriting>, row: &'static VariantRow, weights: &[Stri
         if row.passes.contains(&PassStep::ReluBitmask) {
             return fusion.with_bits();
         }
-        return Ok(Some(fusion.fused(&|_| true)?).filter(|variant| !variant.compositions.is_empty()));
+        let is_made = |variant: &Variant| row.defining.map_or(!variant.compositions.is_empty(), |step| step.rewrote(&variant.steps));
+        return Ok(Some(fusion.fused(&|_| true)?).filter(is_made));
     }
     let parameters = Parameters { weights, ..Parameters::default() };
     let operators = rewriting.after(before_expansion(row.passes), parameters)?;

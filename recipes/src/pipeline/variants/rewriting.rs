@@ -18,8 +18,8 @@ use transforms::driver::Verify;
 use transforms::recompute::Products;
 use transforms::verify::keeps_promise;
 use transforms::{
-    Barred, CastBias, Check, Expand, Fusion, GroupedGemm, Options, Outcome, Pass, Promise, Recompute, ReluBitmask, ReluSignFromOutput,
-    RowStatistics, SaveLocalDerivative, SoftmaxGradRowDot, Stack, Start,
+    Barred, CastBias, Check, CrossLayerReuse, Expand, Fusion, GroupedGemm, Options, Outcome, Pass, Promise, Recompute, ReluBitmask,
+    ReluSignFromOutput, RowStatistics, SaveLocalDerivative, SoftmaxGradRowDot, Stack, Start,
 };
 
 /// Parameters of passes, besides the program.
@@ -92,6 +92,7 @@ impl<'a> Rewriting<'a> {
             PassStep::Expand => Box::new(Expand),
             PassStep::Fuse => Box::new(Fusion::default()),
             PassStep::GroupGemms => Box::new(GroupedGemm),
+            PassStep::ReuseAcrossLayers => Box::new(CrossLayerReuse::default()),
             PassStep::FuseGemms
             | PassStep::FuseGemmsLibrary
             | PassStep::FuseGemmsStreamed

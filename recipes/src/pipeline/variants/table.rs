@@ -15,6 +15,7 @@ pub enum VariantId {
     Fused,
     Stacked,
     GemmFused,
+    CrossLayer,
     LibEpilogue,
     LibReluBits,
     Streamed,
@@ -31,8 +32,21 @@ pub enum VariantId {
 #[serde(rename_all = "snake_case")]
 pub enum Devices {
     Any,
+    /// Cores.
+    Cpu,
     /// GPUs with a vendor's library of fused GEMMs; their memory is slow relative to their arithmetic.
     Gpu,
+}
+
+impl Devices {
+    /// Whether a device with such a library, or without one, is among them.
+    pub fn are(self, has_library: bool) -> bool {
+        match self {
+            Devices::Any => true,
+            Devices::Cpu => !has_library,
+            Devices::Gpu => has_library,
+        }
+    }
 }
 
 /// Which weights a variant's contractions are stacked by.
@@ -72,6 +86,8 @@ pub enum PassStep {
     ReluBitmask,
     StackGemms,
     Expand,
+    /// Puts layers that hand windows over on chip into one kernel.
+    ReuseAcrossLayers,
     /// Fuses contractions with their neighbours, by generated kernels.
     FuseGemms,
     /// The same by kernels of the vendor's library alone.
@@ -114,6 +130,7 @@ impl PassStep {
             PassStep::ReluBitmask => "relu bitmask",
             PassStep::StackGemms => "stack",
             PassStep::Expand => "expand",
+            PassStep::ReuseAcrossLayers => "cross-layer reuse",
             PassStep::FuseGemms | PassStep::FuseGemmsLibrary | PassStep::FuseGemmsStreamed => "composition",
             PassStep::Fuse => "fusion",
             PassStep::GroupGemms => "grouped gemm",
@@ -169,7 +186,7 @@ pub struct VariantRow {
 }
 
 use Contention::{AmongBest, Baseline, Never, UnlessFar};
-use Devices::{Any, Gpu};
+use Devices::{Any, Cpu, Gpu};
 use PassStep::*;
 use VariantId as Id;
 
@@ -212,6 +229,9 @@ pub const VARIANTS: &[VariantRow] = &[
     row(Id::GemmFused, "gemm-fused", Any, Stacking::LongestIfFewerBytes,
         &[Differentiate, RowStatistics, SaveLocalDerivative, ReluSignFromOutput, Recompute, StackGemms, Expand, FuseGemms, Fuse])
         .defined_by(FuseGemms).share(0.35, 0.1).timed(UnlessFar),
+    row(Id::CrossLayer, "cross-layer", Cpu, Stacking::None,
+        &[Differentiate, ReluSignFromOutput, Recompute, Expand, ReuseAcrossLayers, FuseGemms, Fuse])
+        .defined_by(ReuseAcrossLayers).share(0.25, 0.01).timed(UnlessFar),
     row(Id::LibEpilogue, "library epilogues", Gpu, Stacking::LongestIfFewerBytes,
         &[Differentiate, ReluSignFromOutput, RecomputeOnChip, CastBias, StackGemms, Expand, FuseGemmsLibrary, Fuse])
         .defined_by(FuseGemmsLibrary).share(0.05, 0.04).timed(UnlessFar),
@@ -306,7 +326,7 @@ mod tests {
     #[test]
     fn every_variant_has_one_row_and_a_share() {
         let ids: BTreeSet<VariantId> = VARIANTS.iter().map(|row| row.id).collect();
-        assert_eq!((ids.len(), VARIANTS.len()), (13, 13));
+        assert_eq!((ids.len(), VARIANTS.len()), (14, 14));
         assert!(VARIANTS.iter().all(|row| row.id.row().id == row.id));
         assert!(VARIANTS.iter().all(|row| !row.passes.is_empty()));
         // The budget policy has the parts of those that are put together of others.
@@ -314,7 +334,10 @@ mod tests {
         let made = |row: &&VariantRow| row.is_made_of_recipe() || row.id == VariantId::Unfused;
         assert!(VARIANTS.iter().filter(made).all(|row| row.share.cpu > 0.0));
         for shares in [|row: &VariantRow| row.share.cpu, |row: &VariantRow| row.share.gpu] {
-            assert!(VARIANTS.iter().map(shares).sum::<f64>() < 1.2);
+            // Rows for other devices take nothing.
+            for device in [Cpu, Gpu] {
+                assert!(VARIANTS.iter().filter(|row| row.devices == Any || row.devices == device).map(shares).sum::<f64>() < 1.2);
+            }
         }
         let titles: BTreeSet<&str> = VARIANTS.iter().map(|row| row.title).collect();
         assert_eq!(titles.len(), VARIANTS.len());

@@ -33,20 +33,7 @@ struct Expanded {
 
 /// One scope for these units, given in execution order.
 pub(super) fn build(program: &Sdfg, (id, state): (StateId, &State), members: &[NodeId]) -> Result<Patch, Reason> {
-    let mut expanded = Expanded::new(program);
-    expanded.alone = members.len() == 1;
-    let mut names = Vec::new();
-    for node in members {
-        if let Some(operation) = state.operation(*node) {
-            names.push(operation.name.clone());
-            expanded.contraction(&operation)?;
-        } else {
-            let scope = state.scope(*node).ok_or_else(|| Reason::Unsupported(format!("{node} is neither a scope nor a contraction")))?;
-            names.push(scope.map.label.clone());
-            expanded.scope(&scope)?;
-        }
-    }
-    let Expanded { program: around, mut scopes, products, .. } = expanded;
+    let (Expanded { program: around, mut scopes, products, .. }, names) = Expanded::of(program, state, members)?;
     align(&mut scopes);
     let mut all: Vec<Statement> = scopes.into_iter().flatten().collect();
     unify_copies(&mut all, &around);
@@ -63,6 +50,20 @@ pub(super) fn build(program: &Sdfg, (id, state): (StateId, &State), members: &[N
     let summary = format!("compose `{}` over [{}]", names.join("` with `"), indices.join(","));
     let edits = vec![Edit { state: id, remove: members.to_vec(), insert: vec![Unit::Scope(rebuilt.scope)] }];
     Ok(Patch { summary, edits, containers: rebuilt.containers, drop: vec![], dims: vec![] })
+}
+
+/// The units of a state as statements, contractions expanded, scope by scope: the program with what the expansion added, the statements,
+/// and the names of the units.
+///
+/// # Errors
+/// Units that are neither scopes nor contractions, and scopes with sequential indices.
+pub(in crate::fusion) fn expanded(
+    program: &Sdfg,
+    state: &State,
+    members: &[NodeId],
+) -> Result<(Sdfg, Vec<Vec<Statement>>, Vec<String>), Reason> {
+    let (Expanded { program, scopes, .. }, names) = Expanded::of(program, state, members)?;
+    Ok((program, scopes, names))
 }
 
 /// Whether each container has one writer inside, which writes all of it if it is read inside as well: only then has it a
@@ -131,6 +132,25 @@ fn outer(all: &[Statement], products: &[String], program: &Sdfg, names: &[String
 }
 
 impl Expanded {
+    /// Units of a state, given in execution order, and their names.
+    fn of(program: &Sdfg, state: &State, members: &[NodeId]) -> Result<(Self, Vec<String>), Reason> {
+        let mut expanded = Expanded::new(program);
+        expanded.alone = members.len() == 1;
+        let mut names = Vec::new();
+        for node in members {
+            if let Some(operation) = state.operation(*node) {
+                names.push(operation.name.clone());
+                expanded.contraction(&operation)?;
+            } else {
+                let scope =
+                    state.scope(*node).ok_or_else(|| Reason::Unsupported(format!("{node} is neither a scope nor a contraction")))?;
+                names.push(scope.map.label.clone());
+                expanded.scope(&scope)?;
+            }
+        }
+        Ok((expanded, names))
+    }
+
     fn new(program: &Sdfg) -> Self {
         let mut around = Sdfg::new(program.name.clone());
         around.sizes = program.sizes.clone();

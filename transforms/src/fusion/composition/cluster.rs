@@ -27,13 +27,15 @@ pub(super) struct Growth<'a> {
     pub(super) wanted: Wanted<'a>,
     /// Candidates that were refused, and why.
     pub(super) refused: BTreeMap<Members, Reason>,
+    /// Kernels that other passes have made.
+    pub(super) made: Members,
 }
 
 impl<'a> Growth<'a> {
     pub fn new(program: &'a Sdfg, (id, state): (StateId, &'a State), wanted: Wanted<'a>) -> Self {
         let units = UnitGraph::new(program, (id, state));
         let inside = units.all.iter().map(|_| OnceCell::new()).collect();
-        Growth { program, id, state, units, inside, wanted, refused: BTreeMap::new() }
+        Growth { program, id, state, units, inside, wanted, refused: BTreeMap::new(), made: Members::new() }
     }
 
     /// The nodes of members, in execution order.
@@ -167,6 +169,9 @@ impl<'a> Growth<'a> {
 
     /// Whether these units may become one scope, and are wanted as one.
     pub(super) fn admits(&self, members: &Members) -> Result<(), Reason> {
+        if let Some(made) = members.iter().find(|m| self.made.contains(m)).filter(|_| members.len() > 1) {
+            return Err(Reason::Unsupported(format!("`{}` holds several layers already", self.units.all[*made].name)));
+        }
         let cluster = self.describe(members);
         if !(self.wanted.accept)(&cluster) {
             return Err(Reason::NotWanted { kernel: cluster.name, why: String::new() });

@@ -35,6 +35,7 @@ use crate::pass::{Context, Facts, Pass, Rewritten, Stopped};
 use crate::patch::Patch;
 use crate::refusal::{Reason, Refusal, Site};
 use crate::unit_graph::Members;
+pub(in crate::fusion) use build::expanded;
 use cluster::Growth;
 pub use kind::Kind;
 use sdfg::{Sdfg, StateId, Unit};
@@ -125,9 +126,15 @@ impl<'a> From<Accept<'a>> for Wanted<'a> {
 
 /// Every wanted cluster of a program whose operations are expanded but for contractions, and why neighbours stay apart.
 pub fn clusters(program: &Sdfg, wanted: Wanted) -> (Vec<Cluster>, Vec<Refusal>) {
+    clusters_beside(program, wanted, &BTreeSet::new())
+}
+
+/// The same; kernels of these names, which other passes have made, stay as they are.
+fn clusters_beside(program: &Sdfg, wanted: Wanted, made: &BTreeSet<&str>) -> (Vec<Cluster>, Vec<Refusal>) {
     let (mut found, mut refusals) = (Vec::new(), Vec::new());
     for (id, state) in program.states() {
         let mut growth = Growth::new(program, (id, state), wanted);
+        growth.made = growth.units.all.iter().enumerate().filter(|(_, u)| made.contains(u.name.as_str())).map(|(n, _)| n).collect();
         let clusters = if wanted.chains { growth.chains() } else { growth.clusters() };
         let name = |m: usize| growth.units.all[m].name.clone();
         found.extend(clusters.iter().map(|members| growth.describe(members)));
@@ -164,8 +171,9 @@ impl Pass for Composition<'_> {
 
     /// Kernels are found once, in the program that is given; no unit belongs to two kernels.
     fn run(&self, program: &Sdfg, context: &mut Context<'_>) -> Result<Rewritten, Stopped> {
+        let made: BTreeSet<&str> = context.facts.kernels.iter().map(|k| k.name.as_str()).collect();
         let todo = context.search.clusters.get_or_insert_with(|| {
-            let (found, apart) = clusters(program, self.wanted);
+            let (found, apart) = clusters_beside(program, self.wanted, &made);
             Clusters { waiting: found.into(), refused: vec![], apart }
         });
         while let Some(cluster) = todo.waiting.pop_front() {

@@ -74,9 +74,11 @@ impl Printer<'_> {
         loops.find(|l| l.index == index).map(|l| l.count)
     }
 
-    /// An expression with loops over tiles at the first one.
+    /// An expression with loops over tiles at the first one, where it has the index within the tile: that one counts for all tiles.
     fn untiled(&self, e: &Expr) -> Expr {
-        e.substitute(&self.nest.tiles.iter().map(|t| (t.outer.clone(), Expr::Int(0))).collect())
+        let all = e.symbols();
+        let both = self.nest.tiles.iter().filter(|t| all.contains(&t.index));
+        e.substitute(&both.map(|t| (t.outer.clone(), Expr::Int(0))).collect())
     }
 
     /// Least and greatest value of a subscript over all iterations.

@@ -20,7 +20,7 @@ mod tile;
 use crate::emit::scalar::value;
 use crate::error::KernelError;
 use crate::loopnest::matmul_pattern::factors;
-use crate::loopnest::{Element, LoopGroup, slope};
+use crate::loopnest::{Element, LoopGroup, MemorySpace, slope};
 use crate::target::cpu::emit::Printer;
 use copies::{Operand, Packed};
 use epilogue::{Epilogue, Touched};
@@ -186,7 +186,9 @@ impl Printer<'_> {
         for t in 0..2 {
             let has_vectors = t == v || roles.both;
             let mine = packed.is_none() || t != v;
-            if partial && has_vectors && mine && roles.lane.stride(t) == 1 && !operands[t].is_copied() {
+            // A tile's memory has room beyond its last vector.
+            let given = matches!(self.tensor(&operands[t].element.data)?.space, MemorySpace::Heap { .. });
+            if partial && has_vectors && mine && given && roles.lane.stride(t) == 1 && !operands[t].is_copied() {
                 self.copy_whole(&mut operands[t])?;
                 // Strides of the copy in the place of those in memory.
                 let all = [&mut roles.across, &mut roles.rows, &mut roles.loops, &mut roles.depth];

@@ -95,7 +95,7 @@ mod tests {
         // The test is of packing: micro-kernels for many rows would be compiled for nothing.
         let (block, dir) = (Block { height: 6, ..Block::native() }, tempfile::tempdir().expect("a folder"));
         let toolchain = Toolchain { cache: dir.path().into(), ..Toolchain::system().expect("a compiler") };
-        let text = GemmPlan { block, depth: 384, narrow: true, pairs: true, across: false, direct: false }.code(false);
+        let text = GemmPlan { block, depth: 384, narrow: true, pairs: true, across: false, direct: false, layers: false }.code(false);
         let [columns, rows, _] = toolchain.functions(&text).expect("a library");
         // SAFETY: as `GemmPlan::calls` declares them, for elements of f32.
         let (columns, rows) =
@@ -140,7 +140,7 @@ mod tests {
             (&["-march=armv8-a"], neon, None),
         ];
         for (flags, block, instruction) in processors {
-            let text = GemmPlan { block, depth: 384, narrow: true, pairs: true, across: false, direct: false }.code(false);
+            let text = GemmPlan { block, depth: 384, narrow: true, pairs: true, across: false, direct: false, layers: false }.code(false);
             let Some(found) = assembly(&text, flags) else { continue };
             let assembly = found.unwrap_or_else(|why| panic!("{flags:?}: {why}"));
             match instruction {

@@ -1,0 +1,192 @@
+//! Every configuration of a kernel of several layers: layouts of its tensors × tiles × the index along which vectors run.
+
+use super::{Fold, extent, is_product, layers, tiled};
+use crate::error::KernelError;
+use crate::images;
+use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice, unsupported};
+use crate::loopnest::MemorySpace;
+use crate::maps::flatten::{Flattened, statements};
+use crate::mixed_radix::{MixedRadix, layouts as all_layouts};
+use crate::processor::cores;
+use crate::tiles::lower;
+use sdfg::Expr;
+use sdfg::config::{KernelConfig, Knobs};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Tiles of a kernel that are tried, the best by prediction.
+const TILES: usize = 24;
+/// Bytes of a tile's intermediate results that stay in a core's second-level cache.
+const NEAR: f64 = 384.0 * 1024.0;
+
+/// Tiles, with what they are predicted to cost.
+struct Tiling {
+    knob: String,
+    cost: f64,
+}
+
+pub struct LayerSpace {
+    spec: KernelSpec,
+    tensors: Vec<TensorChoice>,
+    bytes: Vec<f64>,
+    tilings: Vec<Tiling>,
+    /// Indices of channels and of places, as the knob `vector` lists them.
+    vectors: Vec<String>,
+    channels: BTreeSet<String>,
+}
+
+impl LayerSpace {
+    /// # Errors
+    /// Scopes without windows or products, or that cannot be generated.
+    pub fn new(spec: &KernelSpec) -> Result<Self, KernelError> {
+        lower::on_cores(spec)?;
+        let flattened = statements(spec, true)?;
+        let found = layers(&flattened).ok_or_else(|| unsupported(spec, "it has no layers that hand windows over"))?;
+        let (mut tensors, mut bytes) = (Vec::new(), Vec::new());
+        for argument in spec.arguments() {
+            bytes.push(argument.dtype.bytes(spec.shape(&argument.data)?.iter().product::<usize>() as u64) as f64);
+            let layouts = images::layouts(spec, &argument.data);
+            tensors.push(TensorChoice { data: argument.data, layouts });
+        }
+        let tilings = tilings(&flattened, &found);
+        if tilings.is_empty() {
+            return Err(unsupported(spec, "no tile of its intermediate results fits a worker's memory"));
+        }
+        let (channels, places) = sides(&flattened, &found);
+        let dim_of = |index: &String| -> Option<String> {
+            let sdfg::Unit::Scope(scope) = &spec.unit else { return None };
+            scope.computations().iter().flat_map(|(around, _)| around.iter()).find(|i| i.name == *index).map(|i| i.dim.clone())
+        };
+        let vectors = [channels.clone(), places].map(|list| list.join(",")).into_iter().filter(|list| !list.is_empty()).collect();
+        let channels = channels.iter().filter_map(dim_of).collect();
+        let space = LayerSpace { spec: spec.clone(), tensors, bytes, tilings, vectors, channels };
+        // What can be lowered in one configuration can be in all.
+        crate::tiles::lower(spec, &space.config(0))?;
+        Ok(space)
+    }
+}
+
+/// Channels that products make, and places along which windows move: from inner to outer.
+fn sides(flattened: &Flattened, folds: &[Fold]) -> (Vec<String>, Vec<String>) {
+    let walks: BTreeSet<String> = folds.iter().map(|f| f.index.clone()).chain(tiled(flattened, folds)).collect();
+    let (mut channels, mut places): (Vec<String>, Vec<String>) = (vec![], vec![]);
+    for flat in flattened.statements.iter().filter(|f| is_product(f, flattened)) {
+        let own = flat.statement.write.subscripts.iter().filter_map(Expr::as_sym);
+        for index in own.chain(flattened.outer.iter().map(|r| r.index.as_str())) {
+            let inner = flat.inner.iter().any(|r| r.index == index);
+            let list = if walks.contains(index) { &mut places } else { &mut channels };
+            // Of places the last dim, which is the innermost of plain images.
+            let last = |f: &Fold| folds.iter().all(|o| o.data != f.data || o.dim <= f.dim);
+            let of_fold = folds.iter().filter(|f| f.index == index || f.outer == index).any(last);
+            let of_outer = folds.is_empty() && flattened.outer.last().is_some_and(|r| r.index == index);
+            let wanted = if walks.contains(index) { of_fold || of_outer } else { inner };
+            if wanted && !list.iter().any(|i| i == index) {
+                list.push(index.to_string());
+            }
+        }
+    }
+    (channels, places)
+}
+
+/// Tiles with the least predicted cost: flop that are computed again, cores without a tile, and results that leave the cache.
+fn tilings(flattened: &Flattened, folds: &[Fold]) -> Vec<Tiling> {
+    let mut all: Vec<BTreeMap<String, i64>> = vec![BTreeMap::new()];
+    let tiled = tiled(flattened, folds);
+    for range in flattened.outer.iter().filter(|r| r.count > 1 && tiled.contains(&r.index)) {
+        let mut sizes: Vec<i64> = (1..=range.count).map(|n| (range.count + n - 1) / n).collect();
+        sizes.dedup();
+        let with = |tile: &BTreeMap<String, i64>, size: i64| {
+            let mut more = tile.clone();
+            more.insert(range.index.clone(), size);
+            more
+        };
+        all = all.iter().flat_map(|tile| sizes.iter().map(|size| with(tile, *size)).collect::<Vec<_>>()).collect();
+    }
+    let mut found: Vec<Tiling> = all.iter().filter_map(|tile| tiling(flattened, folds, tile)).collect();
+    found.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+    found.truncate(TILES);
+    found
+}
+
+fn tiling(flattened: &Flattened, folds: &[Fold], tile: &BTreeMap<String, i64>) -> Option<Tiling> {
+    let size = |index: &str| tile.get(index).copied().unwrap_or(1);
+    let tiles: i64 = flattened.outer.iter().map(|r| (r.count + size(&r.index) - 1) / size(&r.index)).product();
+    let (mut work, mut least) = (0.0, 0.0);
+    for flat in &flattened.statements {
+        let (mut points, mut alone) = (1.0, 1.0);
+        let mine: Vec<&Fold> = folds.iter().filter(|f| f.data == flat.statement.write.data).collect();
+        for range in &flat.inner {
+            let fold = mine.iter().find(|f| f.index == range.index);
+            points *= fold.map_or(range.count, |f| extent(f, size(&f.outer), range.count)) as f64;
+            let whole = |f: &&&Fold| flattened.outer.iter().find(|r| r.index == f.outer).map_or(1, |r| f.stride * r.count);
+            alone *= fold.as_ref().map_or(range.count, whole) as f64;
+        }
+        for range in flattened.outer.iter().filter(|r| !mine.iter().any(|f| f.outer == r.index)) {
+            points *= size(&range.index) as f64;
+            alone *= range.count as f64;
+        }
+        let flop = if is_product(flat, flattened) { 2.0 } else { 4.0 };
+        work += flop * points * tiles as f64;
+        least += flop * alone;
+    }
+    let mut elements = 0;
+    for (data, tensor) in flattened.tensors.iter().filter(|(_, t)| t.space == MemorySpace::Local) {
+        let of = |(dim, count): (usize, &i64)| {
+            let fold = folds.iter().find(|f| f.data == *data && f.dim == dim);
+            fold.map_or(*count, |f| extent(f, size(&f.outer), *count))
+        };
+        let own: i64 = tensor.shape.iter().enumerate().map(of).product();
+        let folded = |index: &str| folds.iter().any(|f| f.data == *data && f.outer == index);
+        elements += own * flattened.outer.iter().filter(|r| !folded(&r.index)).map(|r| size(&r.index)).product::<i64>();
+    }
+    if elements > lower::SCRATCH {
+        return None;
+    }
+    let near = (elements as f64 * 4.0 / NEAR).max(1.0).log2();
+    let workers = cores() as f64;
+    let idle = (tiles as f64 / workers).ceil() * workers / tiles as f64;
+    // A tile costs a call and the start of its micro-kernels.
+    let calls = 1.0 + 4000.0 * tiles as f64 / work.max(1.0);
+    let text: Vec<String> = tile.iter().filter(|(_, n)| **n > 1).map(|(index, n)| format!("{index}:{n}")).collect();
+    Some(Tiling { knob: text.join(","), cost: work / least.max(1.0) * idle * calls * (1.0 + 0.1 * near) })
+}
+
+impl ConfigSpace for LayerSpace {
+    fn tensors(&self) -> &[TensorChoice] {
+        &self.tensors
+    }
+
+    fn count(&self) -> u64 {
+        all_layouts(&self.tensors).saturating_mul((self.tilings.len() * self.vectors.len()) as u64)
+    }
+
+    fn config(&self, n: u64) -> KernelConfig {
+        let mut digits = MixedRadix::of(n, self.count());
+        let tile = &self.tilings[digits.below(self.tilings.len())];
+        let vector = &self.vectors[digits.below(self.vectors.len())];
+        let knobs = Knobs::default().with("tile", tile.knob.clone()).with("form", "layers").with("vector", vector.clone());
+        KernelConfig { layouts: digits.layouts(&self.tensors), knobs }
+    }
+
+    fn identity(&self, n: u64) -> String {
+        crate::kernel::identity(&self.spec, &self.tensors, &self.config(n))
+    }
+
+    fn predicted_cost(&self, n: u64) -> f64 {
+        let config = self.config(n);
+        let knob = config.knobs.get("tile").unwrap_or_default();
+        let of_tile = self.tilings.iter().find(|t| t.knob == knob).map_or(f64::INFINITY, |t| t.cost);
+        let mut layout_cost = 0.0;
+        for (tensor, bytes) in self.tensors.iter().zip(&self.bytes) {
+            let layout = config.layouts.get(&tensor.data).cloned().unwrap_or_default();
+            let inner = layout.innermost().unwrap_or_default().to_string();
+            layout_cost += bytes * if self.channels.contains(&inner) || !layout.is_plain() { 1.0 } else { 1.1 };
+        }
+        let all: f64 = self.bytes.iter().sum();
+        let across = if config.knobs.get("vector") == self.vectors.first().map(String::as_str) { 1.0 } else { 1.2 };
+        of_tile * (1.0 + 0.2 * (layout_cost / all.max(1.0) - 1.0)) * across
+    }
+
+    fn matches_rule_of_thumb(&self, _config: &KernelConfig) -> bool {
+        true
+    }
+}
