@@ -16,6 +16,7 @@ mod unit_graph;
 pub mod verify;
 
 pub use algebra::cast_bias::CastBias;
+pub use algebra::fold_batch_norm::FoldBatchNorm;
 pub use algebra::stack::{self, Stack};
 pub use autodiff::differentiate::{self, Differentiate, DifferentiateError};
 pub use autodiff::recompute::{self, Recompute};

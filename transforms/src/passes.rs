@@ -3,8 +3,8 @@
 use crate::autodiff::recompute::Products;
 use crate::pass::Pass;
 use crate::{
-    CastBias, Composition, CrossLayerReuse, Expand, Fusion, GroupedGemm, Recompute, ReluBitmask, ReluSignFromOutput, RowStatistics,
-    SaveLocalDerivative, SoftmaxGradRowDot, Stack, Start,
+    CastBias, Composition, CrossLayerReuse, Expand, FoldBatchNorm, Fusion, GroupedGemm, Recompute, ReluBitmask, ReluSignFromOutput,
+    RowStatistics, SaveLocalDerivative, SoftmaxGradRowDot, Stack, Start,
 };
 use crate::{Differentiate, differentiate};
 use sdfg::Sdfg;
@@ -33,6 +33,11 @@ pub struct Row {
 pub const PASSES: &[Row] = &[
     Row { takes: Takes::Forward, about: "append a state that computes gradients", make: |_, options| Box::new(Differentiate { options }) },
     Row { takes: Takes::Operators, about: "take row sums of softmax gradients from results", make: |_, _| Box::new(SoftmaxGradRowDot) },
+    Row {
+        takes: Takes::Forward,
+        about: "fold normalization with given statistics into a factor and an addend by channel",
+        make: |_, _| Box::new(FoldBatchNorm),
+    },
     Row {
         takes: Takes::Operators,
         about: "recompute rows in backward from their saved statistics",

@@ -8,6 +8,8 @@ use recipes::load::load_str;
 use recipes::pipeline::variants::programs::programs;
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Role, Sdfg};
+use transforms::autodiff::differentiate;
+use transforms::verify::gradients::{Differences, check_gradients};
 
 const RUN: Run = Run { seed: 1, step: 0, dropout: true };
 
@@ -234,5 +236,54 @@ fn borders_read_the_fill_and_not_the_layer_below() {
         let places = |at: usize, last: usize| if at == 0 || at == last { 2.0 } else { 3.0 };
         let expected = ArrayD::from_shape_fn(IxDyn(&[1, 1, 4, 5]), |at| 2.0 * places(at[2], 3) * places(at[3], 4));
         assert_eq!(results["y"], expected);
+    }
+}
+
+#[test]
+fn gradients_of_windows_are_their_differences() {
+    for (dims, tensors, steps) in [
+        (
+            "n: 2, c: 3, h: 7, w: 8, o: 4, r: 3, s: 2, p: 3, q: 4, u: 2, v: 2, e: 2",
+            "inputs: {x: [n, c, h, w], k: [o, c, r, s], l: [o, r], b: [o]}",
+            vec![
+                "t[n,o,p,q] = tanh(k[o,c,r,s] * x[n,c,3*p+2*r-2,2*q+s-1 else 0] + b[o])",
+                "m[n,o,u,v] = max(t[n,o,2*u+e-1,2*v+s else -inf], over: [e,s])",
+                "y[n,o,u,v] = l[o,r] * m[n,o,u+r-1,v else 0]",
+            ],
+        ),
+        // Products of two windows, a window whose fill is not 0, and a sum over an index that only a window has.
+        (
+            "i: 9, j: 5, r: 3, d: 4",
+            "inputs: {x: [i], z: [i], k: [r]}",
+            vec![
+                "a[j] = x[2*j+r-1 else 0.5] * z[j-r else 2]",
+                "c[j,d] = sum(x[2*j+d-1 else 0] * z[i], over: i)",
+                "y[j,d] = a[j] * c[j,d] + x[j+d+0] * exp(z[size(i)-1-2*d])",
+            ],
+        ),
+        // Elements of the diagonal, and repeated ones.
+        (
+            "i: 6, j: i, u: 11",
+            "inputs: {x: [i, j], z: [i]}",
+            vec!["a[i] = x[i,i] * z[j] * x[i,j] * z[i]", "y[u] = a[floor(u/2)] * sin(a[floor((u+1)/3) else 0])"],
+        ),
+    ] {
+        let steps: String = steps.iter().map(|step| format!("  - \"{step}\"\n")).collect();
+        let text = format!("model: windows\ndims: {{{dims}}}\ndtype: f64\n{tensors}\nsteps:\n{steps}");
+        let forward = load_str("windows.yaml", &text, &[]).unwrap_or_else(|errors| panic!("{errors}")).program;
+        let options = differentiate::Options { upstream: vec!["y".into()], ..Default::default() };
+        let both = differentiate::differentiate(&forward, &options).unwrap();
+        assert_eq!(sdfg::validate::validate(&both), [], "{}", sdfg::text::print(&both));
+        let wanted = both.containers.values().filter(|c| matches!(c.role, Role::Input | Role::Parameter));
+        // No two elements are equal.
+        let drawn = |(n, name): (usize, &str)| {
+            let shape = both.shape_of(name).unwrap();
+            let values = (0..shape.iter().product::<usize>()).map(|i| ((i * i + 7 * i + 3 * n) as f64).sin() + 0.1);
+            (name.to_string(), ArrayD::from_shape_vec(IxDyn(&shape), values.collect()).unwrap())
+        };
+        let inputs: Tensors = wanted.map(|c| c.name.as_str()).enumerate().map(drawn).collect();
+        let gradients = interpret(&both, &inputs, &RUN).unwrap();
+        let differences = Differences { random: 2, single: 9 };
+        check_gradients(&forward, &options, &inputs, &gradients, &differences, &RUN).unwrap_or_else(|why| panic!("{why} in {text}"));
     }
 }

@@ -132,8 +132,25 @@ fn pictures() -> Sdfg {
     builder.program
 }
 
+/// A product, normalized with given statistics, scaled and shifted.
+fn normalized() -> Sdfg {
+    let mut builder = Builder::new();
+    builder.input("x", "ui");
+    for (name, dims) in [("w", "uj"), ("m", "j"), ("v", "j"), ("g", "j"), ("c", "j")] {
+        builder.parameter(name, dims);
+    }
+    builder.declare("y", "ij", Role::Output);
+    builder.contraction(("dot", "ij"), ("x", "ui"), ("w", "uj"), 1.0);
+    let read = |name: &str| Scalar::input(name);
+    let deviation = Scalar::unary(Unary::Rsqrt, read("v") * read("v") + Scalar::Const(0.5));
+    let inputs = [("dot", "ij"), ("m", "j"), ("v", "j")];
+    builder.pointwise("map", ("n", "ij"), &inputs, (read("dot") - read("m")) * deviation);
+    builder.pointwise("map", ("y", "ij"), &[("n", "ij"), ("g", "j"), ("c", "j")], read("g") * read("n") + read("c"));
+    builder.program
+}
+
 pub fn models() -> Vec<Sdfg> {
-    vec![encoder(false).program, encoder(true).program, narrow(), pictures()]
+    vec![encoder(false).program, encoder(true).program, narrow(), pictures(), normalized()]
 }
 
 /// Runs each pass on a program, every rewrite verified, and counts the rewrites of each.

@@ -12,8 +12,7 @@ pub fn with_small_sizes(program: &Sdfg) -> Sdfg {
         let rank = distinct.iter().position(|d| d == size).unwrap_or(0) as i64;
         *size = (*size).min(2 * rank + 3);
     }
-    let windows = windows(program);
-    around_windows(&mut small.sizes, &windows, program);
+    grow(&mut small.sizes, program);
     small
 }
 
@@ -56,12 +55,32 @@ fn windows(program: &Sdfg) -> Vec<Subscript> {
     found
 }
 
-/// Sizes of dims that are subscripted by windows grow until all windows lie inside, as they do at the program's own sizes.
-fn around_windows(sizes: &mut Bindings, windows: &[Subscript], program: &Sdfg) {
-    // Each round enlarges at least one size.
-    for _ in 0..=program.sizes.len() {
+/// Sizes grow until no dim is empty, as that of an image that is halved several times, and all windows lie inside. At the program's own
+/// sizes both hold.
+fn grow(sizes: &mut Bindings, program: &Sdfg) {
+    let windows = windows(program);
+    let enlarge = |sizes: &mut Bindings, symbols: &[String], least: &dyn Fn(i64) -> i64| {
+        let equal: Vec<i64> = symbols.iter().filter_map(|symbol| program.sizes.get(symbol).copied()).collect();
         let mut changed = false;
-        for Subscript { at, size, indices } in windows {
+        for (symbol, whole) in program.sizes.iter().filter(|(_, whole)| equal.contains(whole)) {
+            let now = sizes.get(symbol).copied().unwrap_or(1);
+            let larger = least(now).min(*whole);
+            if larger > now {
+                sizes.insert(symbol.clone(), larger);
+                changed = true;
+            }
+        }
+        changed
+    };
+    loop {
+        let mut changed = false;
+        for size in program.dims.values() {
+            if size.eval(sizes).is_ok_and(|size| size < 1) {
+                let symbols: Vec<String> = size.symbols().into_iter().collect();
+                changed |= enlarge(sizes, &symbols, &|now| now.saturating_mul(2).saturating_add(1));
+            }
+        }
+        for Subscript { at, size, indices } in &windows {
             let value = |e: &Expr| e.eval(sizes).ok();
             let range = |name: &str| match indices.get(name) {
                 Some((first, last)) => Some((value(first)?, value(last)?)),
@@ -77,14 +96,7 @@ fn around_windows(sizes: &mut Bindings, windows: &[Subscript], program: &Sdfg) {
                 let ends = indices.iter().filter(|(name, _)| at.symbols().contains(*name)).flat_map(|(_, (_, last))| last.symbols());
                 (size.symbols().into_iter().chain(at.symbols()).chain(ends).collect(), i64::MAX)
             });
-            let equal: Vec<i64> = symbols.iter().filter_map(|symbol| program.sizes.get(symbol).copied()).collect();
-            for (symbol, whole) in program.sizes.iter().filter(|(_, whole)| equal.contains(whole)) {
-                let (now, larger) = (sizes.get(symbol).copied().unwrap_or(1), least.min(*whole));
-                if larger > now {
-                    sizes.insert(symbol.clone(), larger);
-                    changed = true;
-                }
-            }
+            changed |= enlarge(sizes, &symbols, &|_| least);
         }
         if !changed {
             return;
@@ -119,6 +131,27 @@ pub fn with_small_sizes_for<'a>(
     for dim in whole {
         set(dim, &|_| i64::MAX);
     }
-    around_windows(&mut small.sizes, &windows(program), program);
+    grow(&mut small.sizes, program);
     small
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::load_str;
+
+    #[test]
+    fn halved_images_and_windows_without_a_fill_stay_whole() {
+        let text = "model: m\ndims: {c: 3, h: 64, r: 3, a: (h-2)/2+1, b: (a-2)/2+1, d: (b-2)/2+1, p: 29, t: 2}\ndtype: f64\n\
+                    inputs: {x: [c, h]}\nsteps:\n  \
+                    - \"y[c,p] = max(x[c,2*p+r], over: r)\"\n  \
+                    - \"u[c,a] = max(x[c,2*a+t], over: t)\"\n  \
+                    - \"v[c,b] = max(u[c,2*b+t], over: t)\"\n  \
+                    - \"w[c,d] = max(v[c,2*d+t], over: t)\"\n";
+        let program = load_str("m.yaml", text, &[]).unwrap_or_else(|errors| panic!("{errors}")).program;
+        let small = with_small_sizes(&program);
+        assert_eq!(sdfg::validate::validate(&small), []);
+        assert!(small.dims.values().all(|size| size.eval(&small.sizes).is_ok_and(|size| size > 0)), "{:?}", small.sizes);
+        assert!(small.sizes["H"] < 64, "{:?}", small.sizes);
+    }
 }

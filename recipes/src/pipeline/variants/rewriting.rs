@@ -18,8 +18,8 @@ use transforms::driver::Verify;
 use transforms::recompute::Products;
 use transforms::verify::keeps_promise;
 use transforms::{
-    Barred, CastBias, Check, CrossLayerReuse, Expand, Fusion, GroupedGemm, Options, Outcome, Pass, Promise, Recompute, ReluBitmask,
-    ReluSignFromOutput, RowStatistics, SaveLocalDerivative, SoftmaxGradRowDot, Stack, Start,
+    Barred, CastBias, Check, CrossLayerReuse, Expand, FoldBatchNorm, Fusion, GroupedGemm, Options, Outcome, Pass, Promise, Recompute,
+    ReluBitmask, ReluSignFromOutput, RowStatistics, SaveLocalDerivative, SoftmaxGradRowDot, Stack, Start,
 };
 
 /// Parameters of passes, besides the program.
@@ -77,6 +77,8 @@ impl<'a> Rewriting<'a> {
         let weights = parameters.weights;
         Some(match step {
             PassStep::Differentiate => Box::new(differentiation(self.recipe)?),
+            PassStep::FoldBatchNorm if differentiation(self.recipe).is_some() => return None,
+            PassStep::FoldBatchNorm => Box::new(FoldBatchNorm),
             PassStep::SaveLocalDerivative => Box::new(SaveLocalDerivative),
             PassStep::SoftmaxGradRowDot => Box::new(SoftmaxGradRowDot),
             PassStep::RowStatistics => Box::new(RowStatistics { start: Start::Contraction }),
