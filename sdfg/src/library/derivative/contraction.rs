@@ -11,6 +11,7 @@
 use super::*;
 use crate::memlet::Combine;
 use crate::scalar::Scalar;
+use std::borrow::Cow;
 
 pub(in crate::library) fn differentiate(
     forward: &Operation,
@@ -19,18 +20,21 @@ pub(in crate::library) fn differentiate(
     wanted: &Wanted,
 ) -> Result<Derivative, OperatorError> {
     let mut derivative = Derivative::default();
+    // With the dims that the gradients so far run along.
+    let mut program = Cow::Borrowed(program);
     for (connector, other) in [("a", "b"), ("b", "a")] {
         let Some(target) = wanted.gradients.get(connector) else { continue };
-        let contribution = match polyphase::split(forward, program, connector, target)? {
+        let contribution = match polyphase::split(forward, &program, connector, target)? {
             Some(split) => split.gradient(|operation, container, dims, target| {
                 // The parts are containers of a program that has them declared.
-                let mut with = program.clone();
+                let mut with = program.clone().into_owned();
                 with.add_container(container.clone());
                 with.dims.extend(dims.iter().cloned());
                 factor(operation, &with, scale, (connector, other), (&wanted.upstream, target))
             })?,
-            None => factor(forward, program, scale, (connector, other), (&wanted.upstream, target))?,
+            None => factor(forward, &program, scale, (connector, other), (&wanted.upstream, target))?,
         };
+        declare(&mut program, &contribution.dims);
         derivative.containers.extend(contribution.containers);
         derivative.dims.extend(contribution.dims);
         derivative.operations.extend(contribution.operations);

@@ -7,6 +7,7 @@ use super::*;
 use crate::library::calculus::{pullback, unbounded};
 use crate::memlet::Combine;
 use crate::scalar::{Binary, Scalar, Unary};
+use std::borrow::Cow;
 
 pub(in crate::library) fn differentiate(
     forward: &Operation,
@@ -48,6 +49,8 @@ pub(super) fn pointwise(
     wanted: &Wanted,
 ) -> Result<Derivative, OperatorError> {
     let mut derivative = Derivative::default();
+    // With the dims that the gradients so far run along.
+    let mut program = Cow::Borrowed(program);
     for (connector, target) in &wanted.gradients {
         let input = forward.need_input(connector)?;
         let guarded = unbounded(code, connector);
@@ -60,17 +63,17 @@ pub(super) fn pointwise(
             code = Scalar::select(none, Scalar::Const(0.0), code);
         }
         let code = whole(code);
-        let readers = Readers::of(forward, program, input)?;
-        if let (true, Some(same)) = (readers.is_plain(), identity(forward, program, input, &code, seeds)?) {
+        let readers = Readers::of(forward, &program, input)?;
+        if let (true, Some(same)) = (readers.is_plain(), identity(forward, &program, input, &code, seeds)?) {
             derivative.same.insert(connector.clone(), same);
             continue;
         }
-        let code = readers.code(&code, program);
+        let code = readers.code(&code, &program);
         let used = code.inputs();
         let read: Vec<&Operand> = seeds.iter().chain(&forward.inputs).filter(|o| used.contains(&o.connector)).collect();
         // A gradient that is 0 where no point reads the element, and alone is handed on, needs no selection.
         let is_linear = seeds.first().is_some_and(|gradient| hands_on(&code, &gradient.connector));
-        let code = if is_linear && readers.vanishes(&read, program) { code } else { readers.selected(code, program) };
+        let code = if is_linear && readers.vanishes(&read, &program) { code } else { readers.selected(code, &program) };
         let inputs = read.into_iter().map(|operand| readers.seen(operand)).collect();
         let reduces = readers.sums();
         let label = if reduces && label == "bias" { "bias dW".to_string() } else { format!("{label} dX") };
@@ -79,6 +82,7 @@ pub(super) fn pointwise(
             false => Op::Elementwise { label, code },
         };
         derivative.operations.push(readers.operation(forward, op, inputs, target));
+        declare(&mut program, &readers.dims);
         derivative.dims.extend(readers.dims);
     }
     Ok(derivative)

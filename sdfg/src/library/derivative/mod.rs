@@ -18,6 +18,7 @@ use crate::memlet::Fill;
 use crate::node::{Direction, Operand, Operation};
 use crate::symbol::Expr;
 use readers::Readers;
+use std::borrow::Cow;
 
 /// Why an operator of a backward pass has no derivative.
 pub(super) fn second_derivative(forward: &Operation) -> OperatorError {
@@ -69,6 +70,13 @@ fn transient(forward: &Operation, program: &Sdfg, name: String, indices: &[&str]
         origin: forward.origin.clone(),
         ..like.like(program.fresh_name(&name))
     })
+}
+
+/// Declares the dims of one gradient for the next one.
+fn declare(program: &mut Cow<'_, Sdfg>, dims: &[(String, Expr)]) {
+    if !dims.is_empty() {
+        program.to_mut().dims.extend(dims.iter().cloned());
+    }
 }
 
 fn declared<'a>(forward: &Operation, program: &'a Sdfg, data: &str) -> Result<&'a Container, OperatorError> {
