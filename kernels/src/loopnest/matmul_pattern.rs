@@ -43,7 +43,7 @@ pub fn factors(code: &Scalar) -> Option<Factors> {
     }
 }
 
-/// Whether a statement is a sum of products of elements that lie in memory, over an index that both factors have, and over none that one of
+/// Whether a statement is a sum of products over an index that both factors have, and over none that one of
 /// them lacks. Subscripts may be windows: affine, with a fill for what lies outside.
 pub fn is_direct(statement: &NestStatement, is_index: &dyn Fn(&str) -> bool, is_local: &dyn Fn(&str) -> bool, everywhere: &[&str]) -> bool {
     let read = |connector: &str| statement.reads.iter().find(|(c, _)| c == connector).map(|(_, e)| e);
@@ -55,17 +55,21 @@ pub fn is_direct(statement: &NestStatement, is_index: &dyn Fn(&str) -> bool, is_
             varies |= e.symbols().iter().any(|i| is_index(i));
         }
     });
-    let indices =
-        |element: &Element| -> BTreeSet<String> { element.subscripts.iter().flat_map(|e| e.symbols()).filter(|s| is_index(s)).collect() };
+    let indices = |element: &Element| -> BTreeSet<String> {
+        let mut found: BTreeSet<String> = element.subscripts.iter().flat_map(|e| e.symbols()).filter(|s| is_index(s)).collect();
+        if is_local(&element.data) {
+            found.extend(everywhere.iter().map(|i| i.to_string()));
+        }
+        found
+    };
+    let outside = |e: &Element| is_local(&e.data) && e.fill.is_some();
     let affine = |e: &Element| e.subscripts.iter().all(|s| s.symbols().iter().all(|i| !is_index(i) || slope(s, i).is_some()));
     let plain = statement.write.subscripts.iter().all(|e| e.as_sym().is_some());
-    if varies || is_local(&a.data) || is_local(&b.data) || !affine(a) || !affine(b) || !plain {
+    if varies || outside(a) || outside(b) || !affine(a) || !affine(b) || !plain {
         return false;
     }
     let (a, b, mut out) = (indices(a), indices(b), indices(&statement.write));
-    if is_local(&statement.write.data) {
-        out.extend(everywhere.iter().filter(|i| a.contains(**i) || b.contains(**i)).map(|i| i.to_string()));
-    }
+    out.retain(|i| a.contains(i) || b.contains(i) || !everywhere.contains(&i.as_str()));
     let summed = a.intersection(&b).any(|i| !out.contains(i));
     let summed_alone = a.symmetric_difference(&b).any(|i| !out.contains(i));
     summed && !summed_alone && !out.is_empty() && out.iter().all(|i| a.contains(i) || b.contains(i))

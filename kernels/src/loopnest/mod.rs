@@ -174,7 +174,7 @@ impl LoopNest {
             self.gemm.is_some_and(|plan| plan.layers) && self.tensors.get(&e.data).is_some_and(|t| t.space == MemorySpace::Local)
         };
         let whole = |e: &Element| self.tensors.get(&e.data).is_some_and(|t| matches!(t.dtype, Dtype::F32 | Dtype::F64));
-        self.gemm.is_some_and(|plan| plan.direct) && group.is_gemm && reads().all(|e| (heap(e) || near(e)) && whole(e))
+        self.gemm.is_some_and(|plan| plan.direct) && group.is_gemm && reads().all(|e| (heap(e) || near(e) || e.fill.is_none()) && whole(e))
     }
 
     /// The blocked outer index, if vectors run along an outer index.

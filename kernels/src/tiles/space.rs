@@ -116,7 +116,11 @@ impl TileSpace {
             if argument.access == crate::kernel::ArgumentAccess::Write {
                 written.push((spec.shape(&argument.data)?.iter().product::<usize>(), tensors.len()));
             }
-            let layouts = if direct { images::layouts(spec, &argument.data) } else { Layout::permutations(&argument.dims) };
+            let layouts = if direct || (spec.images && !tiles.is_gpu()) {
+                images::layouts(spec, &argument.data)
+            } else {
+                Layout::permutations(&argument.dims)
+            };
             tensors.push(TensorChoice { data: argument.data, layouts });
         }
         written.sort_by_key(|(elements, _)| std::cmp::Reverse(*elements));
@@ -194,7 +198,7 @@ impl TileSpace {
 
     /// The same with layouts in panels of `width` columns as well.
     pub fn in_panels(self, width: usize) -> Self {
-        if self.direct {
+        if self.direct || self.spec.images {
             return self;
         }
         let tensors = self.tensors.into_iter().map(|t| crate::split_blocked_dims::with_panels(&self.spec, t, width)).collect();

@@ -2,6 +2,7 @@
 
 use crate::common::{self, CASES, Case};
 use crate::gemms::{TILES, narrow};
+use crate::windows::{KINDS, WINDOWS};
 use kernels::KernelSpec;
 use kernels::target::cuda;
 use kernels::target::cuda::emit::Chip;
@@ -37,6 +38,21 @@ fn generations() -> Option<(Nvrtc, Vec<u32>)> {
         "kernel", "type", "cc", "function", "registers", "spills", "stack", "shared"
     );
     Some((nvrtc, known))
+}
+
+#[test]
+fn windows_compile_for_hopper() -> Result<(), Failure> {
+    let Some((nvrtc, _)) = generations() else { return Ok(()) };
+    for (name, window) in [WINDOWS[1], WINDOWS[7], WINDOWS[8]] {
+        for (kind, make) in KINDS {
+            let Case { program, unit } = make(&window);
+            let spec = KernelSpec::new(&program, &unit)?;
+            let space = cuda_space(&spec, Chip::HOPPER)?;
+            let configs = [KernelConfig::default(), space.config(space.count() / 3)];
+            compiles(&nvrtc, &format!("{kind}, {name}"), Dtype::F32, &spec, &configs, &[HOPPER])?;
+        }
+    }
+    Ok(())
 }
 
 #[test]

@@ -5,6 +5,8 @@ use crate::common::{self, Case, c, v};
 use crate::harness::{Failure, Reference, toolchain};
 use kernels::pool::Pool;
 use kernels::target::cpu::templates;
+use kernels::target::cuda;
+use kernels::target::cuda::emit::Chip;
 use kernels::{ConfigSpace, KernelSpec};
 use sdfg::config::KernelConfig;
 use sdfg::{Binary, Combine, Expr, IndexKind, Memlet, Role, Scalar, Scope, Unit};
@@ -199,6 +201,30 @@ fn maps_over_windows_equal_the_interpreter() -> Result<(), Failure> {
     Ok(())
 }
 
+/// What GPUs run, in the simulator: maps of every kind of every window.
+#[test]
+fn windows_on_gpus_equal_the_interpreter() -> Result<(), Failure> {
+    let (mut cases, mut sources) = (Vec::new(), Vec::new());
+    for (name, window) in &WINDOWS {
+        // Few channels: each thread is simulated.
+        let [inside, outside, groups] = window.channels;
+        let few = if window.depthwise { [3, 3, 1] } else { [inside.min(2 * groups), outside.min(2 * groups), groups] };
+        let window = Window { batch: 1, channels: few, ..*window };
+        for (_, make) in KINDS {
+            let Case { program, unit } = make(&window);
+            let reference = Reference::new(&program, &unit)?;
+            let space = cuda::templates::space(&reference.spec, Chip::HOPPER)?;
+            let configs: Vec<KernelConfig> = spread(space.as_ref(), 5).collect();
+            for config in &configs {
+                sources.push(cuda::templates::source(&reference.spec, config, Chip::HOPPER)?);
+            }
+            cases.push((*name, reference, configs));
+        }
+    }
+    assert_eq!(crate::harness::each_equals(&cases, sources)?, 5 * KINDS.len() * WINDOWS.len());
+    Ok(())
+}
+
 /// Products that read their factors where they lie, in plain and blocked layouts of images and weights, with and without an epilogue.
 #[test]
 fn direct_products_over_windows_equal_the_interpreter() -> Result<(), Failure> {
@@ -223,5 +249,57 @@ fn products_of_images_and_matrices_equal_the_interpreter() -> Result<(), Failure
         Ok(spread(&space, 6).collect())
     })?;
     assert_eq!(checked, 3 * 6 * windows.len());
+    Ok(())
+}
+
+/// `y = relu(Σ k3 · relu(Σ k1 · x + Σ k2 · z + b))`: two products whose sum stays with the worker, and one of that.
+fn merged(sizes: common::Sizes) -> Case {
+    let mut p = common::program(sizes);
+    let (image, out) = (["n", "c", "h", "w"], ["n", "o", "h", "w"]);
+    common::heap(&mut p, "x", &image, Role::Input);
+    common::heap(&mut p, "z", &image, Role::Input);
+    common::heap(&mut p, "k1", &["m", "c"], Role::Parameter);
+    common::heap(&mut p, "k2", &["m", "c"], Role::Parameter);
+    common::heap(&mut p, "b", &["m"], Role::Parameter);
+    common::heap(&mut p, "k3", &["o", "m"], Role::Parameter);
+    common::heap(&mut p, "y", &out, Role::Output);
+    ["t", "s", "u", "a"].into_iter().for_each(|name| common::local(&mut p, name, &["m"]));
+    common::local(&mut p, "f", &["o"]);
+    let product = |label: &str, sum: &str, dims: [&str; 2], a: Memlet, b: Memlet| {
+        let code = v(&a.data) * v(&b.data);
+        common::map(label, &dims, vec![common::tasklet(common::wcr(common::at(sum, &dims[..1]), Combine::Sum), code, vec![a, b])])
+    };
+    let m = |data: &str| common::at(data, &["m"]);
+    let relu = |x: Scalar| Scalar::binary(Binary::Max, x, c(0.0));
+    let body = vec![
+        product("first", "t", ["m", "c"], common::at("k1", &["m", "c"]), common::at("x", &image)),
+        common::map("biased", &["m"], vec![common::tasklet(m("s"), v("t") + v("b"), vec![m("t"), m("b")])]),
+        product("second", "u", ["m", "c"], common::at("k2", &["m", "c"]), common::at("z", &image)),
+        common::map("added", &["m"], vec![common::tasklet(m("a"), relu(v("u") + v("s")), vec![m("u"), m("s")])]),
+        product("third", "f", ["o", "m"], common::at("k3", &["o", "m"]), m("a")),
+        common::map("last", &["o"], vec![common::tasklet(common::at("y", &out), relu(v("f")), vec![common::at("f", &["o"])])]),
+    ];
+    Case { program: p, unit: Unit::Scope(Scope::new("merged", common::over(&["n", "h", "w"], IndexKind::Independent), body)) }
+}
+
+#[test]
+fn products_of_what_a_worker_has_made_equal_the_interpreter() -> Result<(), Failure> {
+    let (pools, toolchain) = ([Pool::new(1)?, Pool::new(3)?], toolchain()?);
+    for sizes in
+        [[("n", 2), ("c", 16), ("h", 5), ("w", 7), ("m", 48), ("o", 32)], [("n", 1), ("c", 5), ("h", 3), ("w", 11), ("m", 13), ("o", 6)]]
+    {
+        let Case { program, unit } = merged(&sizes);
+        let reference = Reference::new(&program, &unit)?;
+        let space = kernels::tiles::TileSpace::new(&KernelSpec { images: true, ..reference.spec.clone() })?;
+        assert!(space.is_direct());
+        for (n, mut config) in spread(&space, 6).enumerate() {
+            if n % 2 == 1 {
+                config.knobs = config.knobs.with("tile", "w:4,h:2").with("vector", ["m", "w"][n / 2 % 2]);
+            }
+            let kernel = templates::compile(&reference.spec, &config, &toolchain)?;
+            let (ratio, place) = reference.ratio(&reference.run(kernel.as_ref(), &config, &pools[n % 2])?);
+            assert!(ratio <= 1.0, "{place}, {ratio} times the tolerance, under {config}");
+        }
+    }
     Ok(())
 }

@@ -28,7 +28,7 @@ impl TargetDialect for C {
             let elements: i64 = tensor.shape.iter().product::<i64>() * if printer.nest.per_lane(tensor) { printer.nest.lanes } else { 1 };
             let owner = printer.nest.reuses.get(&element.data).map_or(name, |owner| printer.identifier(owner));
             // Micro-kernels read whole vectors of it, the last one beyond its end.
-            let beyond = if printer.nest.gemm.is_some_and(|plan| plan.layers) { 64 } else { 0 };
+            let beyond = if printer.nest.gemm.is_some_and(|plan| plan.direct) { 64 } else { 0 };
             printer.scratch.insert(owner.clone(), ("real", elements as usize * if printer.double { 8 } else { 4 } + beyond));
             return Ok(format!("{owner}[{}]", printer.position(element)?));
         }

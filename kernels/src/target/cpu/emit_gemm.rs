@@ -192,7 +192,7 @@ impl Printer<'_> {
     }
 
     /// Scratch memory of at least this number of bytes.
-    fn room(&mut self, name: &str, bytes: usize) {
+    pub(super) fn room(&mut self, name: &str, bytes: usize) {
         let held = self.scratch.get(name).map_or(0, |(_, held)| *held);
         self.scratch.insert(name.to_string(), ("real", held.max(bytes)));
     }

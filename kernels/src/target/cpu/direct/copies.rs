@@ -4,7 +4,7 @@ use super::Axis;
 use crate::emit::printer::Prepared;
 use crate::emit::scalar::{constant, integer};
 use crate::error::KernelError;
-use crate::loopnest::{Element, MemorySpace, slope};
+use crate::loopnest::{Element, LoopGroup, MemorySpace, slope};
 use crate::target::cpu::emit::Printer;
 use sdfg::Expr;
 use std::collections::BTreeMap;
@@ -12,11 +12,29 @@ use std::collections::BTreeMap;
 /// Steps of a copy that give all workers something to do.
 const SHARES: i64 = 16;
 
-/// The copy of an operand: where it starts among what is prepared, and the element at its beginning.
+/// Most elements of the copy that a tile makes for itself: half of a second cache of 512 KiB.
+const NEAREST: i64 = 1 << 16;
+/// Elements beyond a copy that vectors may touch.
+const SLACK: usize = 32;
+
+/// The copy of an operand.
 #[derive(Clone, Debug)]
-struct Whole {
-    at: String,
-    lows: Vec<i64>,
+enum Copied {
+    /// All of it: where it starts among what is prepared, and the element at its beginning.
+    Whole { at: String, lows: Vec<i64> },
+    /// What one tile reads: a buffer of the worker, and the place in it of the tile's first iterations.
+    Near { name: String, offset: i64 },
+}
+
+/// A dim of a copy: C text of its first subscript, how many there are, size and stride in memory, stride in the copy, and whether all of them
+/// are inside the container.
+struct Dim {
+    low: String,
+    extent: i64,
+    size: i64,
+    from: i64,
+    to: i64,
+    inside: bool,
 }
 
 /// A factor of a direct product.
@@ -25,7 +43,7 @@ pub struct Operand {
     pub element: Element,
     /// Elements between neighbours along each dim.
     pub strides: Vec<i64>,
-    copy: Option<Whole>,
+    copy: Option<Copied>,
 }
 
 /// A factor packed in vectors: all of its other indices, then vectors, then the depth, then lanes.
@@ -47,7 +65,7 @@ impl Operand {
 
 impl Printer<'_> {
     /// A factor, copied if it is read outside its container.
-    pub fn operand(&mut self, element: Element) -> Result<Operand, KernelError> {
+    pub fn operand(&mut self, element: Element, group: &LoopGroup, level: usize) -> Result<Operand, KernelError> {
         let (strides, ..) = self.strides(&element.data)?;
         let mut operand = Operand { element, strides, copy: None };
         let shape = self.tensor(&operand.element.data)?.shape.clone();
@@ -60,7 +78,7 @@ impl Printer<'_> {
             leaves |= low < 0 || high >= *size;
         }
         if leaves {
-            self.copy_whole(&mut operand)?;
+            self.copy_whole(&mut operand, group, level)?;
         }
         Ok(operand)
     }
@@ -96,38 +114,74 @@ impl Printer<'_> {
         Ok((first + low, first + high))
     }
 
-    /// Copies what is read of an operand, before the first point, with the fill around it.
-    pub fn copy_whole(&mut self, operand: &mut Operand) -> Result<(), KernelError> {
+    /// Copies what is read of an operand with the fill around it: what a tile reads, before its product, if no other tile reads the same, else
+    /// all of it before the first point.
+    pub fn copy_whole(&mut self, operand: &mut Operand, group: &LoopGroup, level: usize) -> Result<(), KernelError> {
         let element = operand.element.clone();
         if !self.is_given(&element.data) {
             return Err(self.unsupported(format!("`{}` is read outside of what the same kernel writes of it", element.data)));
         }
-        let tensor = self.tensor(&element.data)?;
-        /// One dim: least and greatest subscript, size, strides in memory and in the copy.
-        struct Dim {
-            low: i64,
-            high: i64,
-            size: i64,
-            from: i64,
-            to: i64,
-        }
-        let mut dims = Vec::new();
-        for ((subscript, size), from) in element.subscripts.iter().zip(&tensor.shape).zip(&operand.strides) {
+        let shape = self.tensor(&element.data)?.shape.clone();
+        let depends = |index: &str| element.subscripts.iter().any(|e| e.symbols().contains(index));
+        let alone = self.nest.outer.iter().all(|l| l.count == 1 || depends(&l.index));
+        let first: BTreeMap<String, Expr> = group.loops.iter().map(|l| (l.index.clone(), Expr::Int(0))).collect();
+        let (mut whole, mut tile, mut offset) = (Vec::new(), Vec::new(), Vec::new());
+        for ((subscript, size), from) in element.subscripts.iter().zip(&shape).zip(&operand.strides) {
             let (low, high) = self.hull(&element, subscript)?;
-            dims.push(Dim { low, high, size: *size, from: *from, to: 0 });
+            whole.push(Dim {
+                low: low.to_string(),
+                extent: high - low + 1,
+                size: *size,
+                from: *from,
+                to: 0,
+                inside: low >= 0 && high < *size,
+            });
+            let (mut below, mut extent) = (0, 1);
+            for each in &group.loops {
+                let step = slope(subscript, &each.index).and_then(|s| s.eval(&self.symbols()).ok()).unwrap_or(0);
+                below += (step * (each.count - 1)).min(0);
+                extent += (step * (each.count - 1)).abs();
+            }
+            let low = format!("({} + ({below}))", integer(&subscript.substitute(&first), self));
+            tile.push(Dim { low, extent, size: *size, from: *from, to: 0, inside: false });
+            offset.push(-below);
         }
+        let lows: Vec<i64> = element.subscripts.iter().map(|e| self.hull(&element, e).map(|(low, _)| low)).collect::<Result<_, _>>()?;
+        let elements = |dims: &[Dim]| dims.iter().map(|d| d.extent).product::<i64>();
+        let near = alone && elements(&tile) <= NEAREST;
+        let mut dims = if near { tile } else { whole };
         let mut order: Vec<usize> = (0..dims.len()).collect();
         order.sort_by_key(|n| std::cmp::Reverse(dims[*n].from));
-        let mut elements = 1;
+        let mut total = 1;
         for n in order.iter().rev() {
-            dims[*n].to = elements;
-            elements *= dims[*n].high - dims[*n].low + 1;
+            dims[*n].to = total;
+            total *= dims[*n].extent;
         }
+        let bytes = if self.double { 8 } else { 4 };
+        if near {
+            let name = self.fresh("near");
+            self.room(&name, (total as usize + SLACK) * bytes);
+            let (_, code) = self.copying(&element, &dims, &order, &name, 0)?;
+            self.line(level, format!("{{ {code} }}"));
+            let offset = offset.iter().zip(&dims).map(|(below, dim)| below * dim.to).sum();
+            operand.copy = Some(Copied::Near { name, offset });
+        } else {
+            let (_, elements, at) = self.reserve(total, bytes);
+            let (steps, code) = self.copying(&element, &dims, &order, &format!("prepared + {at}"), SHARES)?;
+            self.prepared.push(Prepared { elements, steps, code: format!("{{ int64_t rest = at; {code} }}") });
+            operand.copy = Some(Copied::Whole { at, lows });
+        }
+        operand.strides = dims.iter().map(|d| d.to).collect();
+        Ok(())
+    }
+
+    /// C of a copy, dims in an order from outer to inner, and the steps that it is divided into if these are to be so many at least.
+    fn copying(&mut self, element: &Element, dims: &[Dim], order: &[usize], to: &str, steps: i64) -> Result<(i64, String), KernelError> {
         // The innermost dims that are copied whole are one run with the next dim.
         let (mut run, mut each) = (order.len().saturating_sub(1), 1);
         while run > 0 {
             let (inner, outer) = (&dims[order[run]], &dims[order[run - 1]]);
-            if inner.low != 0 || inner.high + 1 != inner.size || inner.from != each || outer.from != each * inner.size {
+            if !inner.inside || inner.extent != inner.size || inner.from != each || outer.from != each * inner.size {
                 break;
             }
             (each, run) = (each * inner.size, run - 1);
@@ -136,60 +190,47 @@ impl Printer<'_> {
         if last.from != each {
             return Err(self.unsupported(format!("`{}` has no neighbours in memory", element.data)));
         }
-        let (mut shared, mut steps) = (0, 1);
-        while shared < run && steps < SHARES {
-            steps *= dims[order[shared]].high - dims[order[shared]].low + 1;
+        let (mut shared, mut divided) = (0, 1);
+        while shared < run && divided < steps {
+            divided *= dims[order[shared]].extent;
             shared += 1;
         }
-        let at = self.reserve(elements, if self.double { 8 } else { 4 });
-        let (at, elements) = (at.2, at.1);
         let first = self.strides(&element.data)?.2;
         let name = self.identifier(&element.data);
         self.pointers.insert(element.data.clone());
         let fill = constant(element.fill.map_or(0.0, f64::from_bits), self.double);
-        let mut code = "int64_t rest = at;".to_string();
+        let mut code = String::new();
         for n in (0..shared).rev() {
-            let dim = &dims[order[n]];
-            let extent = dim.high - dim.low + 1;
-            code += &format!(" const int64_t e{n} = rest % {extent}; rest /= {extent};");
+            let extent = dims[order[n]].extent;
+            code += &format!("const int64_t e{n} = rest % {extent}; rest /= {extent}; ");
         }
-        code += " (void)rest;";
-        for n in shared..run {
-            let dim = &dims[order[n]];
-            code += &format!(" for (int64_t e{n} = 0; e{n} < {}; ++e{n})", dim.high - dim.low + 1);
+        if steps > 0 {
+            code += "(void)rest; ";
         }
-        let (mut to, mut from, mut inside) = (vec![at.clone()], vec![format!("{first}")], Vec::new());
+        let (mut place, mut from, mut inside) = (vec![to.to_string()], vec![format!("{name} + {first}")], Vec::new());
         for (n, dim) in order[..run].iter().map(|n| &dims[*n]).enumerate() {
-            to.push(format!("e{n} * {}", dim.to));
-            from.push(format!("(e{n} + ({})) * {}", dim.low, dim.from));
-            if dim.low < 0 || dim.high >= dim.size {
-                inside.push(format!("e{n} + ({}) >= 0 && e{n} + ({}) < {}", dim.low, dim.low, dim.size));
+            if n >= shared {
+                code += &format!("for (int64_t e{n} = 0; e{n} < {}; ++e{n}) ", dim.extent);
+            }
+            place.push(format!("e{n} * {}", dim.to));
+            from.push(format!("(e{n} + {}) * {}", dim.low, dim.from));
+            if !dim.inside {
+                inside.push(format!("e{n} + {} >= 0 && e{n} + {} < {}", dim.low, dim.low, dim.size));
             }
         }
-        // Of a run: what stands before the container, in it, and after it.
-        let (begin, end) = (last.low.max(0).min(last.size), (last.high + 1).min(last.size).max(0));
-        let before = (-last.low).clamp(0, last.high - last.low + 1);
-        let count = (end - begin).max(0);
-        let after = last.high - last.low + 1 - before - count;
-        from.push(format!("{}", begin * last.from));
         let inside = if inside.is_empty() { "1".to_string() } else { inside.join(" && ") };
-        code += &format!(
-            " pad_run(prepared + {}, {name} + {}, {inside}, {}, {}, {}, {fill});",
-            to.join(" + "),
-            from.join(" + "),
-            before * each,
-            count * each,
-            after * each
-        );
-        self.prepared.push(Prepared { elements, steps, code: format!("{{ {code} }}") });
-        operand.strides = dims.iter().map(|d| d.to).collect();
-        operand.copy = Some(Whole { at, lows: dims.iter().map(|d| d.low).collect() });
-        Ok(())
+        let (place, from, Dim { low, extent, size, .. }) = (place.join(" + "), from.join(" + "), last);
+        code += &format!("pad_run({place}, {from}, {inside}, {low}, {extent}, {size}, {each}, {fill});");
+        Ok((divided, code))
     }
 
     /// C text of a pointer to the element of a factor with some indices at their first iteration.
     pub fn start(&mut self, operand: &Operand, first: &BTreeMap<String, Expr>) -> Result<String, KernelError> {
-        let Some(Whole { at, lows }) = operand.copy.clone() else { return self.pointer(&operand.element, first) };
+        let (at, lows) = match operand.copy.clone() {
+            None => return self.pointer(&operand.element, first),
+            Some(Copied::Near { name, offset }) => return Ok(format!("{name} + {offset}")),
+            Some(Copied::Whole { at, lows }) => (at, lows),
+        };
         let mut terms = vec![format!("prepared + {at}")];
         for ((subscript, low), stride) in operand.element.subscripts.iter().zip(lows).zip(&operand.strides) {
             match subscript.substitute(first) {

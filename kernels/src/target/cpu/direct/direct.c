@@ -38,15 +38,18 @@ ALWAYS reg_t gathered(const real *at, int64_t apart, int64_t count)
     return *(const lanes_t *)room;
 }
 
-/* A run of a padded copy: what stands before, between and after it outside the container has the fill. */
-ALWAYS void pad_run(real *to, const real *from, int inside, int64_t before, int64_t count, int64_t after, real fill)
+/* A run of a padded copy: `extent` elements of `each` values from subscript `low` on, of which those outside a dim of `size`, or all if
+   the run is not inside, have the fill. */
+ALWAYS void pad_run(real *to, const real *from, int inside, int64_t low, int64_t extent, int64_t size, int64_t each, real fill)
 {
-    if (!inside) before += count, count = 0;
-    for (int64_t i = 0; i < before; ++i) to[i] = fill;
-    to += before;
-    for (int64_t i = 0; i < count; ++i) to[i] = from[i];
-    to += count;
-    for (int64_t i = 0; i < after; ++i) to[i] = fill;
+    const int64_t before = inside ? min_of(max_of(-low, 0), extent) : extent, end = min_of(max_of(size - low, before), extent);
+    for (int64_t i = 0; i < before * each; ++i) to[i] = fill;
+    if (end > before) {
+        const real *const row = from + (low + before) * each;
+        real *const at = to + before * each;
+        for (int64_t i = 0; i < (end - before) * each; ++i) at[i] = row[i];
+    }
+    for (int64_t i = end * each; i < extent * each; ++i) to[i] = fill;
 }
 
 /* So many steps of the depth as vectors, of `valid` lanes: zeros beyond. Returns where the next ones go. */

@@ -33,10 +33,12 @@ impl Printer<'_> {
         let local = self.tensor(&sum.data).ok()?.space == MemorySpace::Local;
         let all = || self.nest.groups.iter().flat_map(|g| &g.statements);
         let elsewhere = all().filter(|s| !next.statements.iter().any(|n| std::ptr::eq(n, *s)));
-        let mut read_elsewhere = elsewhere.flat_map(|s| &s.reads).map(|(_, e)| e);
+        let kept = elsewhere.flat_map(|s| &s.reads).any(|(_, e)| e.data == sum.data);
         let made: Vec<&str> = next.statements.iter().map(|s| s.write.data.as_str()).chain([sum.data.as_str()]).collect();
-        let is_local = |data: &str| self.tensor(data).is_ok_and(|t| t.space == MemorySpace::Local);
-        let kept = read_elsewhere.any(|e| made.contains(&e.data.as_str()) && is_local(&e.data));
+        // What other tiles of the product still read must not be written over.
+        let owner = |data: &str| self.nest.reuses.get(data).cloned().unwrap_or_else(|| data.to_string());
+        let factors: Vec<String> = product.statements.iter().flat_map(|s| &s.reads).map(|(_, e)| owner(&e.data)).collect();
+        let kept = kept || next.statements.iter().any(|s| factors.contains(&owner(&s.write.data)));
         if next.is_gemm || next.last || !whole || !local || kept || all().filter(|s| s.write.data == sum.data).count() != 1 {
             return None;
         }
@@ -61,7 +63,13 @@ impl Printer<'_> {
             let made = value(&statement.code, self);
             let name = format!("v{}", known.len());
             text += &format!("const real {name} = {made};\n");
-            if matches!(self.tensor(&statement.write.data).ok()?.space, MemorySpace::Heap { .. }) {
+            let tensor = self.tensor(&statement.write.data).ok()?;
+            let in_memory = match tensor.space {
+                MemorySpace::Heap { .. } => true,
+                MemorySpace::Local => tensor.stored && !tensor.shape.is_empty(),
+                _ => return None,
+            };
+            if in_memory {
                 self.affine(&statement.write, next)?;
                 let n = touched.len();
                 touched.push(Touched { element: statement.write.clone(), is_written: true });
@@ -89,8 +97,14 @@ impl Printer<'_> {
             Some(MemorySpace::Heap { root, .. }) => Some(root.clone()),
             _ => None,
         };
-        let root = heap(&element.data)?;
-        let written = made.iter().any(|data| heap(data).as_ref() == Some(&root));
+        let written = match heap(&element.data) {
+            Some(root) => made.iter().any(|data| heap(data).as_ref() == Some(&root)),
+            // Of what this worker has made before.
+            None => {
+                !self.tensor(&element.data).is_ok_and(|t| t.space == MemorySpace::Local && t.stored && !t.shape.is_empty())
+                    || made.contains(&element.data.as_str())
+            }
+        };
         (!written && element.fill.is_none()).then_some(())?;
         self.affine(element, group)
     }

@@ -24,6 +24,8 @@ pub struct MicroKernel {
     pub row: [i64; 2],
     /// Where the other factor has lanes as well, and is multiplied vector by vector: between its vectors, and between its lanes.
     pub other: Option<[i64; 2]>,
+    /// Whether vectors of the two factors may be read whole, though fewer lanes are results.
+    pub whole: [bool; 2],
     /// In the result: between rows, between vectors, between lanes.
     pub out_rows: [i64; 2],
     pub out: [i64; 2],
@@ -129,14 +131,14 @@ impl MicroKernel {
         for v in 0..self.vectors {
             let at = w + v * self.vector[0];
             let _ = match self.vector[1] {
-                1 => writeln!(body, "{indent}TAKE(w{v}, w + {at});"),
+                1 if self.whole[0] => writeln!(body, "{indent}TAKE(w{v}, w + {at});"),
                 apart => writeln!(body, "{indent}w{v} = gathered(w + {at}, {apart}, lanes{});", self.before(v)),
             };
         }
         for (i, a, b) in self.each_row() {
             let at = s + a * self.row[0] + b * self.row[1];
             let one = |v: i64| match self.other {
-                Some([vector, 1]) => format!("MULTIPLY_TAKEN(c{i}_{v}, s + {}, w{v});", at + v * vector),
+                Some([vector, 1]) if self.whole[1] => format!("MULTIPLY_TAKEN(c{i}_{v}, s + {}, w{v});", at + v * vector),
                 Some([vector, apart]) => {
                     format!("x = gathered(s + {}, {apart}, lanes{}); MULTIPLY(c{i}_{v}, x, w{v});", at + v * vector, self.before(v))
                 }

@@ -158,7 +158,7 @@ impl Printer<'_> {
         let (Some((a, b, scale)), Some(plan)) = (factors, self.nest.gemm) else { return Err(self.unsupported(no_product)) };
         let out = statement.write.clone();
         let lanes = plan.block.vector as i64 / if self.double { 8 } else { 4 };
-        let mut operands = [self.operand(a)?, self.operand(b)?];
+        let mut operands = [self.operand(a, group, depth)?, self.operand(b, group, depth)?];
         let touched = epilogue.iter().flat_map(|e| &e.touched).map(|t| t.element.clone());
         let results: Vec<Element> = [out.clone()].into_iter().chain(touched).collect();
         let axes = self.axes(group, &operands, &results)?;
@@ -186,10 +186,14 @@ impl Printer<'_> {
         for t in 0..2 {
             let has_vectors = t == v || roles.both;
             let mine = packed.is_none() || t != v;
-            // A tile's memory has room beyond its last vector.
-            let given = matches!(self.tensor(&operands[t].element.data)?.space, MemorySpace::Heap { .. });
-            if partial && has_vectors && mine && given && roles.lane.stride(t) == 1 && !operands[t].is_copied() {
-                self.copy_whole(&mut operands[t])?;
+            if partial
+                && has_vectors
+                && mine
+                && roles.lane.stride(t) == 1
+                && !operands[t].is_copied()
+                && self.is_given(&operands[t].element.data)
+            {
+                self.copy_whole(&mut operands[t], group, depth)?;
                 // Strides of the copy in the place of those in memory.
                 let all = [&mut roles.across, &mut roles.rows, &mut roles.loops, &mut roles.depth];
                 let strides = operands[t].strides.clone();
@@ -217,6 +221,7 @@ impl Printer<'_> {
     ) -> Result<(), KernelError> {
         let Roles { lane, both, mut across, rows, loops, depth, .. } = roles;
         let Some(plan) = self.nest.gemm else { return Err(self.unsupported("it has no products".into())) };
+        let partial = lane.most % lanes != 0 || lane.last % lanes != 0;
         // Vectors along the lanes' axis, or, where that is one vector, along another one.
         let along = lane.most > lanes;
         across.sort_by_key(|a| (a.is_ragged(), Reverse(a.most)));
@@ -234,6 +239,8 @@ impl Printer<'_> {
             (None, _) => lanes * lane.stride(t),
         };
         let row = |t: usize| [0, 1].map(|n| rows.get(n).map_or(0, |a| a.stride(t)));
+        let copied = |t: usize| operands[t].is_copied() || (t == v && packed.is_some());
+        let whole = [v, s].map(|t| !partial || copied(t) || self.has_room(&operands[t].element));
         let kernel = |height: [i64; 2], vectors: i64| MicroKernel {
             lanes,
             vectors,
@@ -241,6 +248,7 @@ impl Printer<'_> {
             depth: depth.iter().map(|d| DepthLoop { count: d.most, strides: [d.stride(v), d.stride(s)] }).collect(),
             vector: [apart(v), lane.stride(v)],
             row: row(s),
+            whole,
             other: both.then(|| [apart(s), lane.stride(s)]),
             out_rows: row(2),
             out: [apart(2), lane.stride(2)],
@@ -364,6 +372,11 @@ impl Printer<'_> {
         Ok(())
     }
 
+    /// Whether an element is in a tile's memory, which has room beyond its last vector.
+    fn has_room(&self, element: &Element) -> bool {
+        self.tensor(&element.data).is_ok_and(|t| t.space == MemorySpace::Local)
+    }
+
     /// What each axis is used for; `None` if no index gives lanes, or nothing is summed.
     fn roles(&self, axes: Vec<Axis>, operands: &[Operand; 2], lanes: i64, main: usize) -> Option<Roles> {
         let (mut alone, mut loops, mut depth): ([Vec<Axis>; 2], _, _) = (Default::default(), Vec::new(), Vec::new());
@@ -385,6 +398,11 @@ impl Printer<'_> {
         }
         let mut found: Vec<Candidate> = Vec::new();
         let mut offer = |factor: usize, lane: &Axis, both: bool, reads: f64| {
+            // Parts of vectors of results in memory are read one by one: others would be read beyond its end.
+            let parts = lane.most % lanes != 0 || lane.last % lanes != 0;
+            let given = |e: &Element| self.is_given(&e.data) || self.has_room(e);
+            let makes = |t: usize| parts && (t == factor || both) && !given(&operands[t].element);
+            let reads = if makes(0) || makes(1) { 0.1 } else { reads };
             let used = lane.most as f64 / ((lane.most + lanes - 1) / lanes * lanes) as f64;
             let writes = if lane.strides[main] == Some(1) { 1.0 } else { 0.75 };
             found.push(Candidate { factor, lane: lane.clone(), both, worth: used * writes * reads });
