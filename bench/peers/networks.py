@@ -314,8 +314,8 @@ def values(net):
     return results
 
 
-def write_onnx(net, path):
-    """The network as an ONNX model; normalization is folded into weights."""
+def onnx_model(net, tensors=None):
+    """The network as an ONNX model with these parameters, by default drawn ones; normalization is folded into weights."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
@@ -330,7 +330,7 @@ def write_onnx(net, path):
         own = []
         for shape in shapes.get(at, []):
             number += 1
-            own.append(drawn(number, shape))
+            own.append(drawn(number, shape) if tensors is None else tensors[number - 1].astype(np.float64).reshape(shape))
         o = layer.options
         if layer.op == "input":
             inputs.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, [1, *layer.shape]))
@@ -357,7 +357,21 @@ def write_onnx(net, path):
             nodes.append(helper.make_node(kinds[layer.op], given, [y], **options.get(layer.op, {})))
     last = helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)
     graph = helper.make_graph(nodes, net.name.replace(".", "_"), inputs, [last], constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def peer_form(model, tensors):
+    """For a worker of `memlet compare`: the ONNX model of a network, and what it is given."""
+    net = make(model["network"])
+    inputs = [f"t{at}" for at, layer in enumerate(net.layers) if layer.op == "input"]
+    return onnx_model(net, [tensors[name] for name in model["parameters"]]), dict(zip(inputs, (tensors[name] for name in model["images"])))
+
+
+def result_shape(model):
+    """The shape of a network's result in its recipe, which has no rows and columns of one pixel."""
+    net = make(model["network"])
+    channels, rows, columns = net.layers[-1].shape
+    return (1, channels) if rows * columns == 1 else (1, channels, rows, columns)
 
 
 def block():
@@ -406,6 +420,8 @@ if __name__ == "__main__":
     elif sys.argv[1:2] == ["--onnx"] and len(sys.argv) > 2:
         folder, names = sys.argv[2], names[1:]
         for name in names or [*NETWORKS, *(f"cross-layer/{case}" for case in CASES)]:
-            write_onnx(make(name), f"{folder}/{name.replace('/', '-')}.onnx")
+            import onnx
+
+            onnx.save(onnx_model(make(name)), f"{folder}/{name.replace('/', '-')}.onnx")
     else:
         sys.exit(__doc__)

@@ -2,7 +2,7 @@
 
     onnx_worker.py THREADS VARIANT PRECISION
 
-VARIANT is onnx, a graph of standard operators, which the runtime optimizes as far as it can, or onnx-attention, where the
+VARIANT is onnx, a graph of standard operators (networks are of those alone), which the runtime optimizes as far as it can, or onnx-attention, where the
 runtime's own MultiHeadAttention (domain com.microsoft) stands for attention. PRECISION is highest: the runtime's CPU kernels
 have no bf16.
 """
@@ -14,6 +14,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+import networks
 import session
 
 # LayerNormalization is in the standard since 17, Gelu since 20.
@@ -79,9 +80,12 @@ class Peer:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        made = layer(model, tensors, variant == "onnx-attention").SerializeToString()
-        self.run = onnxruntime.InferenceSession(made, options, providers=["CPUExecutionProvider"])
-        self.x = {"x": tensors["x"]}
+        if model["family"] == "network":
+            made, self.x = networks.peer_form(model, tensors)
+        else:
+            made, self.x = layer(model, tensors, variant == "onnx-attention"), {"x": tensors["x"]}
+        self.run = onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        self.shape = networks.result_shape(model) if model["family"] == "network" else None
         self.versions = {"onnxruntime": onnxruntime.__version__, "onnx": onnx.__version__, "threads": threads}
 
     def prepare(self, dropout):
@@ -90,7 +94,8 @@ class Peer:
         return self.run
 
     def results(self, run):
-        return run.run(None, self.x)[0], None
+        y = run.run(None, self.x)[0]
+        return (y if self.shape is None else y.reshape(self.shape)), None
 
     def step(self, run):
         begin = time.perf_counter()

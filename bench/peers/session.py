@@ -49,7 +49,9 @@ def turned(value, name, model, back=False):
 
 
 def peer_form(t, model):
-    """The tensors of the recipe as the peers take them."""
+    """The tensors of the recipe as the peers take them; those of a network as they are."""
+    if model["family"] == "network":
+        return t
     own = {n: turned(t[n], n, model) for n in t if n != "d_y"}
     found = {
         "x": own["x"], "dy": turned(t["d_y"], "y", model),
@@ -63,6 +65,8 @@ def peer_form(t, model):
 
 def recipe_form(y, gradients, model):
     """The output and gradients (of x and the parameters; None for forward alone) under the recipe's names, in its dim order."""
+    if model["family"] == "network":
+        return {model["output"]: np.ascontiguousarray(y, dtype=np.float32)}
     h, p = model["heads"], model["size"]
     own = {}
     if gradients is not None:

@@ -1,4 +1,4 @@
-//! `memlet compare`: a plan in comparison with PyTorch, JAX and ONNX Runtime.
+//! `memlet compare`: a plan in comparison with PyTorch, JAX, ONNX Runtime and OpenVINO.
 
 use super::INTERRUPT;
 use super::out::{errln, out, outln};
@@ -24,7 +24,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 /// Each named environment needs numpy and safetensors besides its framework. Recipes that the peers know: bert-base-encoder.yaml,
-/// bert-large-encoder.yaml and mha.yaml, at any size, dropout rate and epsilon, tensors in any order of dims.
+/// bert-large-encoder.yaml and mha.yaml, at any size, dropout rate and epsilon, tensors in any order of dims; ONNX Runtime and OpenVINO
+/// also the convolutional networks and recipes/cross-layer/*.yaml, at their sizes.
 #[derive(Args)]
 pub struct CompareArgs {
     /// plan.json of `memlet optimize`
@@ -42,6 +43,9 @@ pub struct CompareArgs {
     /// The Python of an environment that has ONNX and ONNX Runtime: the forward pass alone, dropout off, compared with ours
     #[arg(long, value_name = "PYTHON")]
     onnx: Option<PathBuf>,
+    /// The Python of an environment that has OpenVINO and ONNX: networks alone, as with --onnx
+    #[arg(long, value_name = "PYTHON")]
+    openvino: Option<PathBuf>,
     /// The peers to time; PyTorch's with float32 products in highest and in medium precision; for a plan stored in bf16, PyTorch's and
     /// JAX's with weights in f32 (under autocast) and with everything in bf16
     #[arg(long, value_delimiter = ',', value_enum, default_values_t = PeerVariant::ALL)]
@@ -124,7 +128,7 @@ impl CompareArgs {
     }
 
     fn pythons(&self) -> Pythons {
-        Pythons { torch: self.torch.clone(), jax: self.jax.clone(), onnx: self.onnx.clone() }
+        Pythons { torch: self.torch.clone(), jax: self.jax.clone(), onnx: self.onnx.clone(), openvino: self.openvino.clone() }
     }
 
     /// One report for each number of threads.
@@ -133,7 +137,8 @@ impl CompareArgs {
         let plan = Plan::read(file)?;
         let recipe = plan.recipe()?;
         let model = PeerModel::of(&recipe)?;
-        let contenders = contenders(&self.variants, stored(&recipe.program), &pythons);
+        let variants: Vec<PeerVariant> = self.variants.iter().copied().filter(|variant| variant.knows(&model)).collect();
+        let contenders = contenders(&variants, stored(&recipe.program), &pythons);
         if contenders.is_empty() {
             return Err(CompareError::NoPeer);
         }

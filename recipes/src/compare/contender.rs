@@ -1,5 +1,6 @@
 //! The contenders of a comparison: variants of other frameworks, and the process of each.
 
+use super::PeerModel;
 use sdfg::Dtype;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -24,6 +25,8 @@ pub enum PeerVariant {
     Onnx,
     /// ONNX Runtime with its own operator for attention, forward alone.
     OnnxAttention,
+    /// OpenVINO on standard operators, forward alone; networks only.
+    Openvino,
 }
 
 /// A framework, which a Python environment must have.
@@ -32,6 +35,7 @@ pub enum Framework {
     Torch,
     Jax,
     Onnx,
+    Openvino,
 }
 
 /// The Python of each framework that takes part.
@@ -40,6 +44,7 @@ pub struct Pythons {
     pub torch: Option<PathBuf>,
     pub jax: Option<PathBuf>,
     pub onnx: Option<PathBuf>,
+    pub openvino: Option<PathBuf>,
 }
 
 impl Pythons {
@@ -48,12 +53,13 @@ impl Pythons {
             Framework::Torch => self.torch.as_ref(),
             Framework::Jax => self.jax.as_ref(),
             Framework::Onnx => self.onnx.as_ref(),
+            Framework::Openvino => self.openvino.as_ref(),
         }
     }
 }
 
 impl PeerVariant {
-    pub const ALL: [PeerVariant; 8] = [
+    pub const ALL: [PeerVariant; 9] = [
         PeerVariant::Eager,
         PeerVariant::Sdpa,
         PeerVariant::Compile,
@@ -62,6 +68,7 @@ impl PeerVariant {
         PeerVariant::JaxRbg,
         PeerVariant::Onnx,
         PeerVariant::OnnxAttention,
+        PeerVariant::Openvino,
     ];
 
     pub fn name(self) -> &'static str {
@@ -74,6 +81,7 @@ impl PeerVariant {
             PeerVariant::JaxRbg => "jax-rbg",
             PeerVariant::Onnx => "onnx",
             PeerVariant::OnnxAttention => "onnx-attention",
+            PeerVariant::Openvino => "openvino",
         }
     }
 
@@ -82,12 +90,22 @@ impl PeerVariant {
             PeerVariant::Eager | PeerVariant::Sdpa | PeerVariant::Compile | PeerVariant::CompileSdpa => Framework::Torch,
             PeerVariant::Jax | PeerVariant::JaxRbg => Framework::Jax,
             PeerVariant::Onnx | PeerVariant::OnnxAttention => Framework::Onnx,
+            PeerVariant::Openvino => Framework::Openvino,
         }
     }
 
     /// Whether it has neither a backward pass nor dropout: it is then compared with our forward pass without dropout.
     pub fn forward_only(self) -> bool {
-        self.framework() == Framework::Onnx
+        matches!(self.framework(), Framework::Onnx | Framework::Openvino)
+    }
+
+    /// Whether it has the model: networks are run by those that read ONNX's files, and layers of transformers by all but OpenVINO.
+    pub fn knows(self, model: &PeerModel) -> bool {
+        match self {
+            PeerVariant::Onnx => true,
+            PeerVariant::Openvino => model.is_network(),
+            _ => !model.is_network(),
+        }
     }
 
     /// Whether it calls operators one by one, so that its tensors can be counted.
@@ -140,6 +158,7 @@ impl PeerContender {
             Framework::Torch => "torch_worker.py",
             Framework::Jax => "jax_worker.py",
             Framework::Onnx => "onnx_worker.py",
+            Framework::Openvino => "openvino_worker.py",
         };
         vec![script.into(), threads.to_string(), self.variant.name().into(), self.precision.name().into()]
     }
@@ -151,7 +170,7 @@ pub fn contenders(variants: &[PeerVariant], dtype: Dtype, pythons: &Pythons) -> 
     let mut found = Vec::new();
     for variant in variants {
         let precisions = match (dtype, variant.framework()) {
-            (Dtype::Bf16, Framework::Onnx) => [].as_slice(),
+            (Dtype::Bf16, Framework::Onnx | Framework::Openvino) => [].as_slice(),
             (Dtype::Bf16, _) => &[Precision::Bf16, Precision::Bf16Native],
             (_, Framework::Torch) => &[Precision::Highest, Precision::Medium],
             _ => &[Precision::Highest],

@@ -21,13 +21,14 @@ print("done", file=answers, flush=True)
 "#;
 
 impl Framework {
-    pub const ALL: [Framework; 3] = [Framework::Torch, Framework::Jax, Framework::Onnx];
+    pub const ALL: [Framework; 4] = [Framework::Torch, Framework::Jax, Framework::Onnx, Framework::Openvino];
 
     fn option(self) -> &'static str {
         match self {
             Framework::Torch => "--torch",
             Framework::Jax => "--jax",
             Framework::Onnx => "--onnx",
+            Framework::Openvino => "--openvino",
         }
     }
 
@@ -37,6 +38,7 @@ impl Framework {
             Framework::Torch => &["torch", "numpy", "safetensors"],
             Framework::Jax => &["jax", "numpy", "safetensors"],
             Framework::Onnx => &["onnx", "onnxruntime", "numpy", "safetensors"],
+            Framework::Openvino => &["openvino", "onnx", "numpy", "safetensors"],
         }
     }
 }

@@ -66,7 +66,10 @@ pub trait Ours {
 pub enum CompareError {
     #[error("the peers do not know the model `{model}`: {why}; they know {known}, at any size, dropout rate (or all without) and epsilon")]
     Unsupported { model: String, why: String, known: String },
-    #[error("nobody to compare with: name a Python that has PyTorch with --torch, JAX with --jax or, for f32, ONNX Runtime with --onnx")]
+    #[error(
+        "nobody to compare with: name a Python that has PyTorch with --torch, JAX with --jax or, for f32, ONNX Runtime with --onnx, or OpenVINO with \
+         --openvino for networks"
+    )]
     NoPeer,
     #[error("{}", lines.join("\n"))]
     Missing { lines: Vec<String> },

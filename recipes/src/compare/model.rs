@@ -5,7 +5,7 @@
 
 use super::CompareError;
 use crate::load::{Overrides, Recipe, load_str};
-use sdfg::{Dtype, Expr, Op, Operand, Operation, Scalar, Sdfg, Unit};
+use sdfg::{Dtype, Expr, Op, Operand, Operation, Role, Scalar, Sdfg, Unit};
 use serde::Serialize;
 
 /// The recipes that the peers know, each with its model family.
@@ -13,6 +13,22 @@ const KNOWN: [(&str, &str, Family); 3] = [
     ("bert-base-encoder", include_str!("../../bert-base-encoder.yaml"), Family::Encoder(Activation::Gelu)),
     ("bert-large-encoder", include_str!("../../bert-large-encoder.yaml"), Family::Encoder(Activation::Relu)),
     ("mha", include_str!("../../mha.yaml"), Family::Attention),
+];
+
+/// Networks that the peers of the forward pass know by name, at the sizes of their recipes.
+const NETWORKS: [(&str, &str); 12] = [
+    ("vgg-19", include_str!("../../vgg-19.yaml")),
+    ("googlenet", include_str!("../../googlenet.yaml")),
+    ("inception-v3", include_str!("../../inception-v3.yaml")),
+    ("resnet-18", include_str!("../../resnet-18.yaml")),
+    ("resnet-50", include_str!("../../resnet-50.yaml")),
+    ("squeezenet-1.0", include_str!("../../squeezenet-1.0.yaml")),
+    ("squeezenet-1.1", include_str!("../../squeezenet-1.1.yaml")),
+    ("mobilenet-v1", include_str!("../../mobilenet-v1.yaml")),
+    ("cross-layer/a1", include_str!("../../cross-layer/a1.yaml")),
+    ("cross-layer/a2", include_str!("../../cross-layer/a2.yaml")),
+    ("cross-layer/b1", include_str!("../../cross-layer/b1.yaml")),
+    ("cross-layer/c1", include_str!("../../cross-layer/c1.yaml")),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +65,8 @@ pub enum PeerModel {
     Attention { heads: usize, size: usize, rates: Rates },
     /// An encoder layer, normalized after each residual.
     Encoder { heads: usize, size: usize, rates: Rates, activation: Activation, eps: [f64; 2] },
+    /// A convolutional network by the name of its recipe, with the names of its tensors in the order of the recipe.
+    Network { network: String, images: Vec<String>, parameters: Vec<String>, output: String },
 }
 
 impl PeerModel {
@@ -57,8 +75,14 @@ impl PeerModel {
     }
 
     pub fn has_dropout(&self) -> bool {
-        let (PeerModel::Attention { rates, .. } | PeerModel::Encoder { rates, .. }) = self;
-        *rates != Rates::default()
+        match self {
+            PeerModel::Attention { rates, .. } | PeerModel::Encoder { rates, .. } => *rates != Rates::default(),
+            PeerModel::Network { .. } => false,
+        }
+    }
+
+    pub fn is_network(&self) -> bool {
+        matches!(self, PeerModel::Network { .. })
     }
 
     /// # Errors
@@ -66,6 +90,9 @@ impl PeerModel {
     pub fn of(recipe: &Recipe) -> Result<PeerModel, CompareError> {
         let program = &recipe.program;
         let refuse = |why: &str| CompareError::Unsupported { model: program.name.clone(), why: why.to_string(), known: known() };
+        if let Some(network) = network(program)? {
+            return Ok(network);
+        }
         if recipe.train.as_ref().is_none_or(|train| train.upstream != ["y"]) {
             return Err(refuse("it has no `train: {upstream: y}`"));
         }
@@ -109,7 +136,28 @@ impl PeerModel {
 
 /// The names of the recipes that the peers know.
 pub fn known() -> String {
-    KNOWN.map(|(name, _, _)| format!("{name}.yaml")).join(", ")
+    let names = KNOWN.iter().map(|(name, _, _)| name).chain(NETWORKS.iter().map(|(name, _)| name));
+    names.map(|name| format!("{name}.yaml")).collect::<Vec<_>>().join(", ")
+}
+
+/// The program as a network that the peers know: one whose operations are those of its recipe, in f32.
+fn network(program: &Sdfg) -> Result<Option<PeerModel>, CompareError> {
+    for (name, text) in NETWORKS {
+        // The others are not read.
+        if !text.contains(&format!("\nmodel: {}\n", program.name)) {
+            continue;
+        }
+        let shipped = load_str("shipped recipe", text, &[]).map_err(crate::pipeline::PipelineError::from)?.program;
+        let plain = program.containers.values().all(|c| c.dtype == Dtype::F32);
+        if !plain || neutral(&shipped) != neutral(program) || boundary(&shipped) != boundary(program) {
+            return Ok(None);
+        }
+        let of = |role: Role| program.containers.values().filter(move |c| c.role == role).map(|c| c.name.clone());
+        let (images, parameters) = (of(Role::Input).collect(), of(Role::Parameter).collect());
+        let Some(output) = of(Role::Output).next() else { return Ok(None) };
+        return Ok(Some(PeerModel::Network { network: name.into(), images, parameters, output }));
+    }
+    Ok(None)
 }
 
 /// The type of activations in a recipe that the peers know: all have the same.
@@ -275,6 +323,16 @@ mod tests {
             of(&own.replace("alpha[h,b,j,k] = dropout(softmax(beta, over: k)", "alpha[h,b,j,k] = dropout(softmax(beta, over: j)"), &[])
                 .is_err()
         );
+    }
+
+    #[test]
+    fn networks_are_known_at_the_sizes_of_their_recipes() {
+        let text = include_str!("../../squeezenet-1.1.yaml");
+        let Ok(PeerModel::Network { network, images, parameters, output }) = of(text, &[]) else { panic!("not known") };
+        assert_eq!((network.as_str(), images, output.as_str()), ("squeezenet-1.1", vec!["x".to_string()], "prob"));
+        assert_eq!(parameters[..2], ["conv1_k", "conv1_b"]);
+        assert!(of(text, &[("h".into(), 131)]).is_err());
+        assert!(of(&text.replace("relu(y)", "silu(y)"), &[]).is_err());
     }
 
     #[test]

@@ -15,12 +15,14 @@ use std::time::{Duration, Instant};
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// The scripts that workers run; they are written into one folder.
-const SCRIPTS: [(&str, &str); 5] = [
+const SCRIPTS: [(&str, &str); 7] = [
     ("session.py", include_str!("../../../bench/peers/session.py")),
     ("torch_worker.py", include_str!("../../../bench/peers/torch_worker.py")),
     ("tensor_bytes.py", include_str!("../../../bench/peers/tensor_bytes.py")),
     ("jax_worker.py", include_str!("../../../bench/peers/jax_worker.py")),
     ("onnx_worker.py", include_str!("../../../bench/peers/onnx_worker.py")),
+    ("openvino_worker.py", include_str!("../../../bench/peers/openvino_worker.py")),
+    ("networks.py", include_str!("../../../bench/peers/networks.py")),
 ];
 
 /// Writes the workers' scripts.

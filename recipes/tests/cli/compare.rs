@@ -121,7 +121,7 @@ fn python() -> Option<PathBuf> {
 /// The same Python for all frameworks.
 fn everywhere(python: &Path) -> Pythons {
     let python = || Some(python.to_path_buf());
-    Pythons { torch: python(), jax: python(), onnx: python() }
+    Pythons { torch: python(), jax: python(), onnx: python(), openvino: None }
 }
 
 /// A folder with the stand-in for all workers and the results that it returns: ours, dropout off.
@@ -265,7 +265,8 @@ fn peers_are_checked_before_anything_else() {
     let mut rights = fs::metadata(&bare).unwrap().permissions();
     std::os::unix::fs::PermissionsExt::set_mode(&mut rights, 0o755);
     fs::set_permissions(&bare, rights).unwrap();
-    let pythons = Pythons { torch: Some(bare.clone()), jax: Some("/no/such/python".into()), onnx: Some("/bin/true".into()) };
+    let pythons =
+        Pythons { torch: Some(bare.clone()), jax: Some("/no/such/python".into()), onnx: Some("/bin/true".into()), openvino: None };
     let lacking = check_pythons(&PeerVariant::ALL, &pythons).unwrap_err();
     assert_eq!(lacking.exit_code(), 4);
     let lines: Vec<String> = lacking.to_string().lines().map(str::to_string).collect();
@@ -319,7 +320,7 @@ fn an_interrupted_run_is_no_comparison() {
 #[test]
 fn frameworks_agree_with_the_oracle() {
     let named = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
-    let pythons = Pythons { torch: named("MEMLET_TORCH"), jax: named("MEMLET_JAX"), onnx: named("MEMLET_ONNX") };
+    let pythons = Pythons { torch: named("MEMLET_TORCH"), jax: named("MEMLET_JAX"), onnx: named("MEMLET_ONNX"), openvino: None };
     let variants: &[PeerVariant] = match std::env::var("MEMLET_PEERS").as_deref() {
         Ok("all") => &PeerVariant::ALL,
         _ => &[PeerVariant::Eager, PeerVariant::Sdpa, PeerVariant::Jax, PeerVariant::JaxRbg, PeerVariant::Onnx, PeerVariant::OnnxAttention],
