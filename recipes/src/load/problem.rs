@@ -1,6 +1,6 @@
 //! What can be wrong with a recipe: one sentence each, that says what to do.
 
-use super::line;
+use super::line::{self, Extent};
 use sdfg::{Dtype, Origin};
 use std::fmt;
 
@@ -15,7 +15,11 @@ pub struct RecipeErrors {
 impl RecipeErrors {
     /// Every error, each with the line that it is found in and a mark under the words at fault.
     pub fn with_lines(&self) -> String {
-        let shown = |error: &RecipeError| match line::marked(&self.text, &error.origin) {
+        let extent = |problem: &Problem| match problem {
+            Problem::Subscript { .. } | Problem::Outside { .. } => Extent::Subscript,
+            _ => Extent::Word,
+        };
+        let shown = |error: &RecipeError| match line::marked(&self.text, &error.origin, extent(&error.problem)) {
             Some(line) => format!("{error}\n{line}"),
             None => error.to_string(),
         };
