@@ -24,7 +24,7 @@ pub(in crate::library) fn differentiate(
     let mut program = Cow::Borrowed(program);
     for (connector, other) in [("a", "b"), ("b", "a")] {
         let Some(target) = wanted.gradients.get(connector) else { continue };
-        let contribution = match polyphase::split(forward, &program, connector, target)? {
+        let contribution = match polyphase::split(forward, &program, connector, target, false)? {
             Some(split) => split.gradient(|operation, container, dims, target| {
                 // The parts are containers of a program that has them declared.
                 let mut with = program.clone().into_owned();

@@ -63,37 +63,72 @@ pub(super) fn pointwise(
             code = Scalar::select(none, Scalar::Const(0.0), code);
         }
         let code = whole(code);
-        let readers = Readers::of(forward, &program, input)?;
-        if let (true, Some(same)) = (readers.is_plain(), identity(forward, &program, input, &code, seeds)?) {
-            derivative.same.insert(connector.clone(), same);
-            continue;
-        }
-        let code = readers.code(&code, &program);
-        let used = code.inputs();
-        let read: Vec<&Operand> = seeds.iter().chain(&forward.inputs).filter(|o| used.contains(&o.connector)).collect();
-        // A gradient that is 0 where no point reads the element, and alone is handed on, needs no selection.
-        let is_linear = seeds.first().is_some_and(|gradient| hands_on(&code, &gradient.connector));
-        let code = if is_linear && readers.vanishes(&read, &program) { code } else { readers.selected(code, &program) };
-        let inputs = read.into_iter().map(|operand| readers.seen(operand)).collect();
-        let reduces = readers.sums();
-        let label = if reduces && label == "bias" { "bias dW".to_string() } else { format!("{label} dX") };
-        let op = match reduces {
-            true => Op::Reduce { label, combine: Combine::Sum, code, scale: Scalar::Const(1.0) },
-            false => Op::Elementwise { label, code },
+        let from_seeds = code.inputs().iter().all(|used| seeds.iter().any(|seed| seed.connector == *used));
+        let split = if from_seeds { polyphase::split(forward, &program, connector, target, true)? } else { None };
+        let contribution = match split.filter(polyphase::Split::has_taps) {
+            Some(split) => {
+                let code = split.masked(&code);
+                split.gradient(|operation, container, dims, target| {
+                    let mut with = program.clone().into_owned();
+                    with.add_container(container.clone());
+                    with.dims.extend(dims.iter().cloned());
+                    gathered(operation, &with, label, code, (connector, seeds), target)
+                })?
+            }
+            None => match identity(forward, &program, input, &code, seeds)?.filter(|_| input.index_names().is_some()) {
+                Some(same) => {
+                    derivative.same.insert(connector.clone(), same);
+                    continue;
+                }
+                None => gathered(forward, &program, label, code, (connector, seeds), target)?,
+            },
         };
-        derivative.operations.push(readers.operation(forward, op, inputs, target));
-        declare(&mut program, &readers.dims);
-        derivative.dims.extend(readers.dims);
+        declare(&mut program, &contribution.dims);
+        derivative.dims.extend(contribution.dims);
+        derivative.containers.extend(contribution.containers);
+        derivative.operations.extend(contribution.operations);
     }
     Ok(derivative)
 }
 
-/// Whether code is a gradient, or a multiple of it by a number or size: then it is 0 where the gradient is.
+/// The contribution `Σ code` over the points that read an element of an input.
+fn gathered(
+    forward: &Operation,
+    program: &Sdfg,
+    label: &str,
+    code: Scalar,
+    (connector, seeds): (&str, &[Operand]),
+    target: &str,
+) -> Result<Derivative, OperatorError> {
+    let readers = Readers::of(forward, program, forward.need_input(connector)?)?;
+    let code = readers.code(&code, program);
+    let used = code.inputs();
+    let read: Vec<&Operand> = seeds.iter().chain(&forward.inputs).filter(|o| used.contains(&o.connector)).collect();
+    // A gradient that is 0 where no point reads the element, and alone is handed on, needs no selection.
+    let is_linear = seeds.first().is_some_and(|gradient| hands_on(&code, &gradient.connector));
+    let code = if is_linear && readers.vanishes(&seeds.iter().take(1).collect::<Vec<_>>(), program) {
+        code
+    } else {
+        readers.selected(code, program)
+    };
+    let inputs = read.into_iter().map(|operand| readers.seen(operand)).collect();
+    let reduces = readers.sums();
+    let label = if reduces && label == "bias" { "bias dW".to_string() } else { format!("{label} dX") };
+    let op = match reduces {
+        true => Op::Reduce { label, combine: Combine::Sum, code, scale: Scalar::Const(1.0) },
+        false => Op::Elementwise { label, code },
+    };
+    let operations = vec![readers.operation(forward, op, inputs, target)];
+    Ok(Derivative { operations, dims: readers.dims, ..Derivative::default() })
+}
+
+/// Whether code is a gradient or 0, or a multiple of it by a number or size: then it is 0 where the gradient is.
 fn hands_on(code: &Scalar, gradient: &str) -> bool {
     let is_number = |code: &Scalar| matches!(code, Scalar::Const(value) if value.is_finite()) || matches!(code, Scalar::Index(_));
     match code {
         Scalar::Input(connector) => connector == gradient,
         Scalar::Unary(Unary::Neg, of) => hands_on(of, gradient),
+        Scalar::Select(_, a, b) => [a, b].into_iter().all(|part| **part == Scalar::Const(0.0) || hands_on(part, gradient)),
         Scalar::Binary(Binary::Mul, a, b) => (hands_on(a, gradient) && is_number(b)) || (is_number(a) && hands_on(b, gradient)),
         Scalar::Binary(Binary::Div, a, b) => hands_on(a, gradient) && is_number(b),
         _ => false,

@@ -28,6 +28,10 @@ pub(super) struct Split {
     there: Vec<Expr>,
     /// What is 0 for elements that some point reads.
     zeros: Vec<Expr>,
+    /// Each index that is taken apart: its value, and its size, which a phase may reach beyond.
+    taps: Vec<(String, Expr, Expr)>,
+    /// Whether taps beyond a window's size are left to [`Split::masked`].
+    is_masked: bool,
     target: String,
 }
 
@@ -54,8 +58,14 @@ fn strided(subscript: &Expr, operation: &Operation, program: &Sdfg) -> Option<St
 }
 
 /// Takes a contraction apart if an operand of it is a window of a larger stride. `None` where it has none, or an index of the window
-/// subscripts something else than one dim of each operand.
-pub(super) fn split(forward: &Operation, program: &Sdfg, connector: &str, target: &str) -> Result<Option<Split>, OperatorError> {
+/// subscripts something else than one dim of each operand. Taps that a phase lacks are 0 in another operand, or masked by the caller.
+pub(super) fn split(
+    forward: &Operation,
+    program: &Sdfg,
+    connector: &str,
+    target: &str,
+    is_masked: bool,
+) -> Result<Option<Split>, OperatorError> {
     let mine = forward.need_input(connector)?;
     let container = declared(forward, program, &mine.data)?;
     let found: Vec<Option<Strided>> = mine.subscripts.iter().map(|subscript| strided(subscript, forward, program)).collect();
@@ -70,6 +80,8 @@ pub(super) fn split(forward: &Operation, program: &Sdfg, connector: &str, target
         own: vec![],
         there: vec![],
         zeros: vec![],
+        taps: vec![],
+        is_masked,
         target: target.to_string(),
     };
     let mut inside = Vec::new();
@@ -169,9 +181,10 @@ impl Split {
             operand.subscripts = operand.subscripts.iter().map(|e| canonical(&e.substitute(&with))).collect();
         }
         let written = self.operation.outputs.iter().flat_map(|o| &o.subscripts).any(|e| e.symbols().contains(tap));
-        if !guarded || written {
+        if !(guarded || self.is_masked) || written {
             return false;
         }
+        self.taps.extend(with.into_iter().map(|(tap, whole)| (tap, whole, taps.clone())));
         let indices = self.operation.indices.iter().flat_map(|(index, dim)| match index == tap {
             true => vec![(f.clone(), phase.clone()), (t.clone(), step.clone())],
             false => vec![(index.clone(), dim.clone())],
@@ -188,6 +201,21 @@ impl Split {
             _ => (place - Expr::Int(dilation) * own_phase).floor_div(Expr::Int(stride)),
         });
         true
+    }
+
+    /// Code of the operation over phases: 0 at taps that a phase lacks.
+    pub(super) fn masked(&self, code: &Scalar) -> Scalar {
+        let with = self.taps.iter().map(|(tap, whole, _)| (tap.clone(), whole.clone())).collect();
+        let exists =
+            |(_, whole, size): &(String, Expr, Expr)| Scalar::binary(Binary::Lt, Scalar::Index(whole.clone()), Scalar::Index(size.clone()));
+        let exist = self.taps.iter().map(exists).reduce(|a, b| Scalar::binary(Binary::And, a, b));
+        let code = code.substitute(&with);
+        exist.map_or(code.clone(), |exist| Scalar::select(exist, code, Scalar::Const(0.0)))
+    }
+
+    /// Whether a window is taken apart, not only every so many elements picked.
+    pub(super) fn has_taps(&self) -> bool {
+        !self.taps.is_empty()
     }
 
     /// The gradient of the phases, and that of the operand picked from it.
