@@ -2,8 +2,10 @@
 //!
 //! A program becomes [layers](layers), layers become [steps], and steps are [partitioned](partition) into groups, each of which runs under
 //! the cheapest of its [schedules]. The plan is written as [moves] and [simulated](simulate) element by element, so that its traffic is
-//! counted. The paper's own method stands beside it ([greedy]).
+//! counted. The partition is [proven](certificate), which a [verifier](verify) checks without the planner. The paper's own method stands
+//! beside it ([greedy]).
 
+pub mod certificate;
 pub mod derive;
 pub mod device;
 pub mod greedy;
@@ -20,5 +22,6 @@ pub mod simulate;
 pub mod steps;
 #[cfg(test)]
 mod tests;
+pub mod verify;
 
 pub use outcome::{AcceleratorError, Outcome};

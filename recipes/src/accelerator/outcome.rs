@@ -1,5 +1,6 @@
 //! All that is known about a network on a device: baselines, the paper's method, the plan, its simulation and its bound.
 
+use super::certificate::Certificate;
 use super::derive::{self, NoLayer};
 use super::device::Accelerator;
 use super::greedy::{REUSES, greedy};
@@ -9,6 +10,7 @@ use super::partition::{Partition, Unplanned, partition};
 use super::schedules::{Price, Schedule};
 use super::simulate::{Fault, Traffic, simulate};
 use super::steps::Steps;
+use super::verify::{VerifyError, verify};
 use indexmap::IndexMap;
 use sdfg::Sdfg;
 use serde::Serialize;
@@ -24,6 +26,8 @@ pub enum AcceleratorError {
     NoRoom(#[from] NoRoom),
     #[error("the plan is wrong: {0}")]
     Fault(#[from] Fault),
+    #[error("the proof of the plan does not hold: {0}")]
+    Unproven(#[from] VerifyError),
     #[error("the program has no layers; a plan needs at least one")]
     Empty,
 }
@@ -53,6 +57,8 @@ pub struct Outcome {
     pub simulated_bytes: u64,
     /// Intervals of steps whose price was worked out in the order that was chosen.
     pub priced_groups: usize,
+    #[serde(skip)]
+    pub certificate: Certificate,
     #[serde(skip)]
     pub graph: LayerGraph,
     #[serde(skip)]
@@ -101,6 +107,8 @@ impl Outcome {
         }
         let moves = Moves::of(&partition.steps, &partition.groups, capacity)?;
         let traffic = simulate(&partition.steps, &moves, capacity)?;
+        let certificate = Certificate::of(&partition, capacity);
+        verify(&partition.steps, &certificate, &traffic.groups)?;
         let alone = |at: usize| seconds(device, graph.alone(at) * element, graph.layers[at].flop);
         let layers = || (0..graph.layers.len()).map(alone);
         let (apart, together): (f64, f64) = (layers().map(|(l, c)| l + c).sum(), layers().map(|(l, c)| l.max(c)).sum());
@@ -139,6 +147,7 @@ impl Outcome {
             simulated_bytes: traffic.moved() * element,
             priced_groups: partition.priced.len(),
             device: device.clone(),
+            certificate,
             graph,
             partition,
             moves,

@@ -1,6 +1,7 @@
 //! Tests of the whole path, on the papers' networks and on random ones.
 
 use super::Outcome;
+use super::certificate::Certificate;
 use super::device::Accelerator;
 use super::greedy::{Reuse, greedy};
 use super::layers::{Kind, LayerGraph, Reach, Window};
@@ -12,6 +13,7 @@ use super::schedules::{Schedule, strips};
 use super::shapes::Span;
 use super::simulate::{Fault, simulate};
 use super::steps::Steps;
+use super::verify::{VerifyError, verify};
 use proptest::prelude::*;
 use sdfg::propagate::propagate;
 use sdfg::{Expr, Index, IndexKind, Memlet};
@@ -264,6 +266,33 @@ fn planted_faults_are_found() {
         let fault = simulate(&steps, &wrong, CAPACITY).unwrap_err().to_string();
         assert!(fault.contains(found), "{fault}");
     }
+}
+
+#[test]
+fn a_wrong_certificate_is_refused() {
+    let outcome = Outcome::of(networks::squeezenet(true), &device()).unwrap();
+    let (steps, good, counted) = (&outcome.partition.steps, &outcome.certificate, &outcome.traffic.groups);
+    assert_eq!(verify(steps, good, counted), Ok(outcome.planned_bytes / 4));
+    let refused = |change: &dyn Fn(&mut Certificate)| {
+        let mut wrong = good.clone();
+        change(&mut wrong);
+        verify(steps, &wrong, counted).unwrap_err()
+    };
+    assert!(matches!(refused(&|c| c.format = 9), VerifyError::Format(9)));
+    assert!(matches!(refused(&|c| c.steps[2] = "other".into()), VerifyError::Steps(_)));
+    assert!(matches!(refused(&|c| drop(c.groups.remove(1))), VerifyError::Groups));
+    // A price that is left out, one below its floor, and a least that the prices do not give.
+    let chosen = good.groups[0];
+    let of = good.priced.iter().position(|p| (p.0, p.1) == chosen).unwrap();
+    assert!(matches!(refused(&|c| c.priced[of].2 = Some(1)), VerifyError::Counted { .. }));
+    let other = good.priced.iter().position(|p| !good.groups.contains(&(p.0, p.1)) && p.2.is_some()).unwrap();
+    assert!(matches!(refused(&|c| c.priced[other].2 = Some(1)), VerifyError::Floor { .. }));
+    let low = |c: &mut Certificate| c.least.iter_mut().skip(1).flatten().for_each(|l| *l -= 1);
+    assert!(matches!(refused(&low), VerifyError::Least { .. }));
+    let high = |c: &mut Certificate| c.least.iter_mut().skip(1).flatten().for_each(|l| *l += 1);
+    assert!(matches!(refused(&high), VerifyError::Least { .. } | VerifyError::Unpriced { .. }));
+    let without = |c: &mut Certificate| c.priced.retain(|p| good.groups.contains(&(p.0, p.1)));
+    assert!(matches!(refused(&without), VerifyError::Unpriced { .. } | VerifyError::Least { .. }));
 }
 
 #[test]

@@ -107,6 +107,7 @@ impl Node {
             weights: 0,
             flop: 0,
             per_place: false,
+            closes: false,
             result: false,
         }
     }

@@ -31,6 +31,8 @@ pub struct Node {
     pub flop: u64,
     /// A factor that differs from place to place and not from channel to channel.
     pub per_place: bool,
+    /// The end of a local response norm.
+    pub closes: bool,
     pub result: bool,
 }
 
@@ -275,15 +277,19 @@ impl<'a> Nodes<'a> {
         };
         for change in &changes {
             let weights: u64 = change.parameters.iter().filter_map(|c| operation.input(c)).map(|o| self.elements(o)).sum();
-            let inside = self.nodes[last].role == Role::Anchor(Kind::LocalResponseNorm) && self.unfinished(last);
+            // Until its quotient, what follows a sum of squares over channels is a part of a local response norm.
+            let inside = self.belongs_to(last, Kind::LocalResponseNorm).is_some();
             let role = match change.kind {
                 _ if inside => Role::Inside,
+                // A sum of a window is divided by how many elements it has.
+                Change::FACTOR if change.parameters.is_empty() && self.belongs_to(last, Kind::Pooling).is_some() => Role::Inside,
                 Change::SHIFT => Role::Shift(weights),
                 Change::FACTOR => Role::Factor(weights),
                 Change::CLOSE => Role::Inside,
                 _ => Role::Activation,
             };
-            let node = Node { per_place: per_place(&change.parameters), ..Node::pointwise(out, role, last, shape) };
+            let closes = change.kind == Change::CLOSE;
+            let node = Node { per_place: per_place(&change.parameters), closes, ..Node::pointwise(out, role, last, shape) };
             self.add(out, node);
             last = self.nodes.len() - 1;
         }
@@ -291,17 +297,12 @@ impl<'a> Nodes<'a> {
         Ok(())
     }
 
-    /// A local response norm whose quotient is still to come.
-    fn unfinished(&self, node: usize) -> bool {
-        matches!(self.nodes[node].role, Role::Anchor(Kind::LocalResponseNorm))
-    }
-
-    /// The local response norm that a node is a part of.
-    fn norm(&self, mut node: usize) -> Option<usize> {
-        while self.nodes[node].role == Role::Inside {
+    /// The anchor of a kind that a node is a part of, unless the part is the last.
+    fn belongs_to(&self, mut node: usize, kind: Kind) -> Option<usize> {
+        while self.nodes[node].role == Role::Inside && !self.nodes[node].closes {
             node = *self.nodes[node].inputs.first()?;
         }
-        (self.nodes[node].role == Role::Anchor(Kind::LocalResponseNorm)).then_some(node)
+        (self.nodes[node].role == Role::Anchor(kind)).then_some(node)
     }
 }
 
@@ -395,7 +396,7 @@ impl Changes<'_, '_> {
     fn product(&self, left: &[usize], right: &[usize]) -> Result<(Vec<usize>, Vec<Change>), String> {
         let both: Vec<usize> = left.iter().chain(right).copied().collect();
         for node in &both {
-            if let Some(norm) = self.nodes.norm(*node)
+            if let Some(norm) = self.nodes.belongs_to(*node, Kind::LocalResponseNorm)
                 && both.iter().all(|n| n == node || self.nodes.nodes[norm].inputs == [*n])
             {
                 return Ok((vec![*node], vec![Change { kind: Change::CLOSE, parameters: vec![] }]));

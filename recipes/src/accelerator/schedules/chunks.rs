@@ -97,7 +97,8 @@ pub fn price(part: &Part<'_>, strips: usize, capacity: u64) -> Option<(Price, Ch
     let channels = made.channels.div_ceil(parts);
     let read: u64 = rows.iter().map(|[i, _, _]| (i.len() * input.columns * part.input_channels()) as u64).sum();
     let (given, leaving) = part.steps.boundary(part.group);
-    let sides: u64 = dense.sides.iter().map(|t| part.steps.tensors[*t].shape.elements()).sum();
+    let added: u64 = rows.iter().map(|[_, own, _]| (own.len() * made.columns * made.channels) as u64).sum();
+    let sides = dense.sides.len() as u64 * added;
     debug_assert!(given.len() >= dense.inputs.len());
     let stored: u64 = leaving.iter().map(|t| part.steps.tensors[*t].shape.elements()).sum();
     let moved = parts as u64 * read + strips as u64 * dense.weights() + sides + stored;

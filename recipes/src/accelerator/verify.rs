@@ -1,0 +1,133 @@
+//! Checks a certificate without the planner: every interval of steps is priced, or cannot lie on a way that is shorter.
+//!
+//! The floor of an interval is worked out here row by row: which rows of each tensor its results need. What the simulator counted for the
+//! chosen groups stands for their prices. Prices of other groups are taken as they are, above their floors: the proof is that no partition
+//! of this order into priced groups moves less.
+
+use super::certificate::{Certificate, FORMAT};
+use super::steps::Steps;
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VerifyError {
+    #[error("the certificate has format {0}; this version of Memlet reads format {FORMAT}; plan again")]
+    Format(u32),
+    #[error("the certificate is of other steps than the network's: {0}")]
+    Steps(String),
+    #[error("the groups do not follow one another from the first step to the last")]
+    Groups,
+    #[error("group {group} is priced at {priced} elements, and {counted} were counted")]
+    Counted { group: usize, priced: u64, counted: u64 },
+    #[error("steps {begin} to {end} are priced at {price} elements; what they read and write alone is {floor}")]
+    Floor { begin: usize, end: usize, price: u64, floor: u64 },
+    #[error("steps {begin} to {end} are not priced, and a way through them might move {total} elements where {least} are said to be least")]
+    Unpriced { begin: usize, end: usize, total: u64, least: u64 },
+    #[error("at cut {cut} the least is said to be {said}, and the prices give {found}")]
+    Least { cut: usize, said: u64, found: u64 },
+}
+
+/// Elements that the results of steps `begin` to `end` (not included) need moved at least: rows that are read from outside, results, weights.
+fn floor(steps: &Steps, begin: usize, end: usize) -> u64 {
+    // By tensor: which of its rows are needed.
+    let mut rows: BTreeMap<usize, Vec<bool>> = BTreeMap::new();
+    let mut total = 0;
+    for at in (begin..end).rev() {
+        let step = &steps.steps[at];
+        let made = &steps.tensors[step.output];
+        let outside = made.result || made.readers.iter().any(|r| *r < begin || *r >= end);
+        let needed = rows.remove(&step.output).unwrap_or_else(|| vec![false; made.shape.rows]);
+        let needed = if outside { vec![true; made.shape.rows] } else { needed };
+        total += step.filter + step.rest + if outside { made.shape.elements() } else { 0 };
+        for (row, _) in needed.iter().enumerate().filter(|(_, n)| **n) {
+            for input in &step.inputs {
+                let size = steps.tensors[*input].shape.rows;
+                let marks = rows.entry(*input).or_insert_with(|| vec![false; size]);
+                for tap in 0..step.window.rows.kernel {
+                    let read = (row * step.window.rows.stride + tap).checked_sub(step.window.rows.pad);
+                    if let Some(mark) = read.and_then(|r| marks.get_mut(r)) {
+                        *mark = true;
+                    }
+                }
+            }
+            for side in &step.sides {
+                rows.entry(*side).or_insert_with(|| vec![false; made.shape.rows])[row] = true;
+            }
+        }
+    }
+    // What is left was made outside.
+    let row = |t: usize| (steps.tensors[t].shape.channels * steps.tensors[t].shape.columns) as u64;
+    total + rows.iter().map(|(t, marks)| marks.iter().filter(|m| **m).count() as u64 * row(*t)).sum::<u64>()
+}
+
+/// Confirms that no partition of the steps into priced groups moves less than the one chosen; `counted` is what a simulator counted for
+/// each chosen group. Returns the elements that the partition moves.
+///
+/// # Errors
+/// The first thing that does not hold.
+pub fn verify(steps: &Steps, certificate: &Certificate, counted: &[u64]) -> Result<u64, VerifyError> {
+    if certificate.format != FORMAT {
+        return Err(VerifyError::Format(certificate.format));
+    }
+    let count = steps.steps.len();
+    if certificate.least.len() != count + 1 || certificate.steps.len() != count || count == 0 {
+        return Err(VerifyError::Steps(format!("{} instead of {count}", certificate.steps.len())));
+    }
+    if let Some((said, step)) = certificate.steps.iter().zip(&steps.steps).find(|(said, step)| **said != step.name) {
+        return Err(VerifyError::Steps(format!("`{said}` instead of `{}`", step.name)));
+    }
+    let mut prices: BTreeMap<(usize, usize), Option<u64>> = BTreeMap::new();
+    for (begin, end, price) in &certificate.priced {
+        prices.insert((*begin, *end), *price);
+    }
+    let mut at = 0;
+    let mut total = 0;
+    for (number, (begin, end)) in certificate.groups.iter().enumerate() {
+        if *begin != at || end <= begin {
+            return Err(VerifyError::Groups);
+        }
+        let priced = prices.get(&(*begin, *end)).copied().flatten().unwrap_or(0);
+        let counted = counted.get(number).copied().unwrap_or(0);
+        if priced != counted {
+            return Err(VerifyError::Counted { group: number + 1, priced, counted });
+        }
+        (at, total) = (*end, total + priced);
+    }
+    if at != count || certificate.groups.len() != counted.len() {
+        return Err(VerifyError::Groups);
+    }
+    let rest: Vec<u64> = (0..=count).map(|cut| if cut == count { 0 } else { floor(steps, cut, count) }).collect();
+    let mut least: Vec<Option<u64>> = vec![None; count + 1];
+    least[0] = Some(0);
+    for end in 1..=count {
+        let said = certificate.least[end];
+        // A way through this cut matters only if it can end below the bound, and here below what is said to be least.
+        let limit = said.unwrap_or(u64::MAX).min(certificate.bound.saturating_sub(rest[end]));
+        let mut found: Option<u64> = None;
+        for begin in 0..end {
+            let Some(before) = least[begin] else { continue };
+            let own = || floor(steps, begin, end);
+            match prices.get(&(begin, end)) {
+                Some(Some(price)) => {
+                    if *price < own() {
+                        return Err(VerifyError::Floor { begin, end, price: *price, floor: own() });
+                    }
+                    found = Some(found.map_or(before + price, |f| f.min(before + price)));
+                }
+                Some(None) => {}
+                None if before + own() < limit => {
+                    return Err(VerifyError::Unpriced { begin, end, total: before + own(), least: limit });
+                }
+                None => {}
+            }
+        }
+        let found = found.filter(|f| f + rest[end] < certificate.bound);
+        if found != said {
+            return Err(VerifyError::Least { cut: end, said: said.unwrap_or(u64::MAX), found: found.unwrap_or(u64::MAX) });
+        }
+        least[end] = found;
+    }
+    match least[count] {
+        Some(least) if least == total => Ok(total),
+        least => Err(VerifyError::Least { cut: count, said: total, found: least.unwrap_or(u64::MAX) }),
+    }
+}
