@@ -241,7 +241,11 @@ impl Steps {
     pub fn floor(&self, group: Span) -> u64 {
         let (given, leaving) = self.boundary(group);
         let mut rows = vec![0; self.tensors.len()];
-        leaving.iter().for_each(|t| rows[*t] = self.tensors[*t].shape.rows);
+        let mut columns = vec![Span::default(); self.tensors.len()];
+        for t in &leaving {
+            rows[*t] = self.tensors[*t].shape.rows;
+            columns[*t] = Span::new(0, self.tensors[*t].shape.columns);
+        }
         for step in self.steps[group.begin..group.end].iter().rev() {
             let (made, all) = (rows[step.output], self.tensors[step.output].shape.rows);
             let reach = step.window.rows;
@@ -254,12 +258,15 @@ impl Steps {
                     (false, _) => (made * reach.kernel).min(size).saturating_sub(reach.pad),
                 };
                 rows[*tensor] = rows[*tensor].max(read);
+                let across = step.window.columns.deduce(columns[step.output], self.tensors[*tensor].shape.columns);
+                columns[*tensor] = columns[*tensor].hull(across);
             }
             for tensor in &step.sides {
                 rows[*tensor] = rows[*tensor].max(made);
+                columns[*tensor] = columns[*tensor].hull(columns[step.output]);
             }
         }
-        let row = |t: &usize| (self.tensors[*t].shape.channels * self.tensors[*t].shape.columns) as u64;
+        let row = |t: &usize| (self.tensors[*t].shape.channels * columns[*t].len()) as u64;
         let read: u64 = given.iter().map(|t| rows[*t] as u64 * row(t)).sum();
         let made: u64 = leaving.iter().map(|t| self.tensors[*t].shape.elements()).sum();
         read + made + self.steps[group.begin..group.end].iter().map(Step::weights).sum::<u64>()

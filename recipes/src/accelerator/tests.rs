@@ -127,6 +127,8 @@ proptest! {
                 prop_assert_eq!(group.price.moved, *moved);
                 prop_assert!(plan.steps.floor(group.steps) <= *moved);
             }
+            let certificate = Certificate::of(&plan, capacity);
+            prop_assert_eq!(verify(&plan.steps, &certificate, &traffic.groups), Ok(planned));
         }
     }
 
@@ -144,6 +146,7 @@ proptest! {
                     super::schedules::chunks::best(&part, group, capacity).map(|(p, s)| (p, Schedule::Chunks(s))),
                 ];
                 for (price, schedule) in found.into_iter().flatten() {
+                    prop_assert!(part.floor(group) <= price.moved, "{:?} {:?}", price, schedule);
                     let groups = [Group { steps: group, price, schedule }];
                     let moves = Moves::of(&part, &groups, capacity).unwrap();
                     let traffic = simulate(&part, &moves, capacity);

@@ -26,37 +26,67 @@ pub enum VerifyError {
     Least { cut: usize, said: u64, found: u64 },
 }
 
-/// Elements that the results of steps `begin` to `end` (not included) need moved at least: rows that are read from outside, results, weights.
+/// Which rows of a tensor are needed, and the first and the last column.
+struct Needed {
+    rows: Vec<bool>,
+    columns: (usize, usize),
+}
+
+impl Needed {
+    fn nothing(rows: usize) -> Needed {
+        Needed { rows: vec![false; rows], columns: (usize::MAX, 0) }
+    }
+
+    fn columns(&mut self, (first, last): (usize, usize)) {
+        self.columns = (self.columns.0.min(first), self.columns.1.max(last));
+    }
+}
+
+/// Elements that the results of steps `begin` to `end` (not included) need moved at least: what is read from outside of the rows that are
+/// needed, from the first column to the last, the results, and the weights.
 fn floor(steps: &Steps, begin: usize, end: usize) -> u64 {
-    // By tensor: which of its rows are needed.
-    let mut rows: BTreeMap<usize, Vec<bool>> = BTreeMap::new();
+    let mut needed: BTreeMap<usize, Needed> = BTreeMap::new();
     let mut total = 0;
     for at in (begin..end).rev() {
         let step = &steps.steps[at];
         let made = &steps.tensors[step.output];
         let outside = made.result || made.readers.iter().any(|r| *r < begin || *r >= end);
-        let needed = rows.remove(&step.output).unwrap_or_else(|| vec![false; made.shape.rows]);
-        let needed = if outside { vec![true; made.shape.rows] } else { needed };
+        let mut own = needed.remove(&step.output).unwrap_or_else(|| Needed::nothing(made.shape.rows));
+        if outside {
+            own = Needed { rows: vec![true; made.shape.rows], columns: (0, made.shape.columns - 1) };
+        }
         total += step.filter + step.rest + if outside { made.shape.elements() } else { 0 };
-        for (row, _) in needed.iter().enumerate().filter(|(_, n)| **n) {
-            for input in &step.inputs {
-                let size = steps.tensors[*input].shape.rows;
-                let marks = rows.entry(*input).or_insert_with(|| vec![false; size]);
-                for tap in 0..step.window.rows.kernel {
-                    let read = (row * step.window.rows.stride + tap).checked_sub(step.window.rows.pad);
-                    if let Some(mark) = read.and_then(|r| marks.get_mut(r)) {
+        if own.rows.iter().all(|n| !n) {
+            continue;
+        }
+        for input in &step.inputs {
+            let shape = steps.tensors[*input].shape;
+            let of = needed.entry(*input).or_insert_with(|| Needed::nothing(shape.rows));
+            let reach = step.window.rows;
+            for (row, _) in own.rows.iter().enumerate().filter(|(_, n)| **n) {
+                for tap in 0..reach.kernel {
+                    let read = (row * reach.stride + tap).checked_sub(reach.pad);
+                    if let Some(mark) = read.and_then(|r| of.rows.get_mut(r)) {
                         *mark = true;
                     }
                 }
             }
-            for side in &step.sides {
-                rows.entry(*side).or_insert_with(|| vec![false; made.shape.rows])[row] = true;
-            }
+            let reach = step.window.columns;
+            let last = (own.columns.1 * reach.stride + reach.kernel - 1).saturating_sub(reach.pad).min(shape.columns - 1);
+            of.columns(((own.columns.0 * reach.stride).saturating_sub(reach.pad), last));
+        }
+        for side in &step.sides {
+            let of = needed.entry(*side).or_insert_with(|| Needed::nothing(made.shape.rows));
+            of.rows.iter_mut().zip(&own.rows).for_each(|(mark, n)| *mark |= n);
+            of.columns(own.columns);
         }
     }
     // What is left was made outside.
-    let row = |t: usize| (steps.tensors[t].shape.channels * steps.tensors[t].shape.columns) as u64;
-    total + rows.iter().map(|(t, marks)| marks.iter().filter(|m| **m).count() as u64 * row(*t)).sum::<u64>()
+    let elements = |(tensor, of): (&usize, &Needed)| {
+        let columns = (of.columns.1 + 1).saturating_sub(of.columns.0);
+        of.rows.iter().filter(|n| **n).count() as u64 * (columns * steps.tensors[*tensor].shape.channels) as u64
+    };
+    total + needed.iter().map(elements).sum::<u64>()
 }
 
 /// Confirms that no partition of the steps into priced groups moves less than the one chosen; `counted` is what a simulator counted for
