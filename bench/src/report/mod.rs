@@ -6,6 +6,8 @@ mod headline;
 mod page;
 pub mod tables;
 
+pub use page::STYLE;
+
 use crate::atomic;
 use crate::check::{CheckError, check};
 use crate::model::Report;

@@ -7,7 +7,8 @@ use crate::record::Provenance;
 use crate::table::{Table, Text};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-const STYLE: &str = include_str!("report.css");
+/// The style of all reports.
+pub const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
 
 struct Part<'a> {

@@ -16,6 +16,7 @@ pub mod moves;
 mod networks;
 pub mod outcome;
 pub mod partition;
+pub mod report;
 pub mod schedules;
 pub mod shapes;
 pub mod simulate;

@@ -38,7 +38,7 @@ impl Writer<'_> {
                 let inputs = Span::new(first + read.begin, first + read.end);
                 let weights = self.load(step, Source::Filter(step), [channels, inputs, Span::new(0, taps)])?;
                 let (outputs, reads) = (vec![sums], vec![input, weights]);
-                self.out.moves.push(Move::Compute(Compute { step, part: own, outputs, reads, stage: Stage::Sums(inputs) }));
+                self.push(Move::Compute(Compute { step, part: own, outputs, reads, stage: Stage::Sums(inputs) }));
                 self.release(input);
                 self.release(weights);
                 next = read.end;
@@ -59,14 +59,14 @@ impl Writer<'_> {
                 reads.push(self.load(step, Source::Tensor(*side), part)?);
             }
             reads.extend(self.load_rest(step, some)?);
-            self.out.moves.push(Move::Compute(Compute { step, part, outputs: vec![sums], reads: reads.clone(), stage: Stage::Finish }));
+            self.push(Move::Compute(Compute { step, part, outputs: vec![sums], reads: reads.clone(), stage: Stage::Finish }));
             reads.iter().for_each(|r| self.release(*r));
             match (pool, pooled) {
                 (Some(pool), Some(tensor)) => {
                     let part = [some, rows[2], columns(tensor)];
                     let output = self.place(pool, Source::Tensor(tensor), part)?;
                     let (outputs, reads) = (vec![output], vec![sums]);
-                    self.out.moves.push(Move::Compute(Compute { step: pool, part, outputs, reads, stage: Stage::Whole }));
+                    self.push(Move::Compute(Compute { step: pool, part, outputs, reads, stage: Stage::Whole }));
                     self.store(output, part);
                     self.release(output);
                 }

@@ -132,7 +132,7 @@ impl Writer<'_> {
                 reads.extend(self.on_chip(&of.sides, held));
                 reads.extend(&weights);
                 let part = self.map(of.output, channels);
-                self.out.moves.push(Move::Compute(Compute { step, part, outputs: vec![output], reads, stage: Stage::Whole }));
+                self.push(Move::Compute(Compute { step, part, outputs: vec![output], reads, stage: Stage::Whole }));
                 self.keep_outside(page, of.output, output, channels);
                 weights.iter().for_each(|w| self.release(*w));
                 held.entry(of.output).or_default().insert(channels.begin, output);
@@ -172,7 +172,7 @@ impl Writer<'_> {
                 let mut reads = self.on_chip(&[*tensor], held);
                 reads.push(weights);
                 let stage = Stage::Sums(inputs);
-                self.out.moves.push(Move::Compute(Compute { step, part: whole, outputs: vec![output], reads, stage }));
+                self.push(Move::Compute(Compute { step, part: whole, outputs: vec![output], reads, stage }));
                 self.release(weights);
                 self.give_up(*tensor, channels, page.after(step, *tensor), held);
                 next = channels.end;
@@ -190,7 +190,7 @@ impl Writer<'_> {
             let rest = self.load_rest(step, channels)?;
             let reads = self.on_chip(&of.sides, held).into_iter().chain(rest).collect();
             let part = self.map(of.output, channels);
-            self.out.moves.push(Move::Compute(Compute { step, part, outputs: vec![output], reads, stage: Stage::Finish }));
+            self.push(Move::Compute(Compute { step, part, outputs: vec![output], reads, stage: Stage::Finish }));
             rest.into_iter().for_each(|r| self.release(r));
             for side in &of.sides {
                 self.give_up(*side, channels, page.after(step, *side), held);

@@ -19,6 +19,10 @@ impl Memory {
         self.left
     }
 
+    pub fn used(&self) -> u64 {
+        self.capacity - self.left
+    }
+
     /// The most elements that were in use at once.
     pub fn peak(&self) -> u64 {
         self.capacity - self.least

@@ -82,6 +82,8 @@ pub struct Moves {
     pub ends: Vec<usize>,
     /// By group: the most elements that were on chip at once.
     pub peaks: Vec<u64>,
+    /// By move: elements that are on chip once it is done.
+    pub levels: Vec<u64>,
 }
 
 /// A plan and the memory disagree: the planner is at fault.
@@ -136,14 +138,19 @@ impl Writer<'_> {
         self.out.pieces.len() - 1
     }
 
+    fn push(&mut self, next: Move) {
+        self.out.moves.push(next);
+        self.out.levels.push(self.memory.used());
+    }
+
     fn load(&mut self, step: usize, source: Source, part: Box3) -> Result<usize, NoRoom> {
         let piece = self.place(step, source, part)?;
-        self.out.moves.push(Move::Load(piece));
+        self.push(Move::Load(piece));
         Ok(piece)
     }
 
     fn store(&mut self, piece: usize, part: Box3) {
-        self.out.moves.push(Move::Store { piece, part });
+        self.push(Move::Store { piece, part });
     }
 
     fn release(&mut self, piece: usize) {

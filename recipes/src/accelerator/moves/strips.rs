@@ -78,7 +78,7 @@ impl Writer<'_> {
                 false => rows.get(&of.output).into_iter().flat_map(|r| r.range(turn.rows.begin..turn.rows.end).map(|(_, p)| *p)).collect(),
             };
             let reads = reads.iter().chain(&weights).chain(if streams { &[] } else { resident.1 }).copied().collect();
-            self.out.moves.push(Move::Compute(Compute { step, part, outputs: outputs.clone(), reads, stage: Stage::Whole }));
+            self.push(Move::Compute(Compute { step, part, outputs: outputs.clone(), reads, stage: Stage::Whole }));
             if turn.passes {
                 if let Some((stored, columns)) = turn.stored {
                     self.store(outputs[0], [channels, stored, columns]);

@@ -1,14 +1,16 @@
 //! `memlet optimize RECIPE --device FILE.yaml`: a plan for an accelerator that is described in a file; nothing is measured.
 
 use super::super::out::{out, outln};
-use super::super::{RecipeArgs, cells, table};
+use super::super::{RecipeArgs, cells, command_line, table};
 use crate::accelerator::device::Accelerator;
+use crate::accelerator::report;
 use crate::accelerator::{AcceleratorError, Outcome};
 use crate::pipeline::PipelineError;
-use bench::table::colour;
+use crate::pipeline::variants::folder_name::folder_name;
+use bench::table::{Table, colour};
 use bench::unit::{Bytes, significant};
 use serde::Serialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -17,12 +19,14 @@ struct Printed<'a> {
     accelerator: &'a Outcome,
 }
 
-/// Plans a recipe for a described device and prints the plan.
-pub fn run(args: &RecipeArgs, description: &Path, json: bool) -> Result<(), PipelineError> {
+/// Plans a recipe for a described device. Prints the plan, and writes its report and its proof; with `json` it prints JSON alone.
+pub fn run(args: &RecipeArgs, description: &Path, json: bool, out: Option<PathBuf>) -> Result<(), PipelineError> {
     let device = Accelerator::read(description).map_err(|e| PipelineError::Plan { file: e.place, why: e.why })?;
     let recipe = args.load()?;
     let outcome = Outcome::of_program(&recipe.program, &device).map_err(|error| match error {
-        AcceleratorError::NoRoom(_) | AcceleratorError::Fault(_) => PipelineError::Internal(error.to_string()),
+        AcceleratorError::NoRoom(_) | AcceleratorError::Fault(_) | AcceleratorError::Unproven(_) => {
+            PipelineError::Internal(error.to_string())
+        }
         error => PipelineError::Plan { file: args.recipe.display().to_string(), why: error.to_string() },
     })?;
     if json {
@@ -30,18 +34,38 @@ pub fn run(args: &RecipeArgs, description: &Path, json: bool) -> Result<(), Pipe
         outln!("{}", serde_json::to_string(&printed).map_err(|e| PipelineError::Internal(e.to_string()))?);
         return Ok(());
     }
-    tell(&recipe.program.name, &outcome);
+    let folder = out.unwrap_or_else(|| {
+        Path::new("target").join("memlet").join(folder_name(&format!("{}-{}", recipe.program.name, outcome.device.name)))
+    });
+    let (compared, groups) = (compared(&outcome), groups(&outcome));
+    let on_chip = Bytes(outcome.device.on_chip_bytes);
+    outln!("{} on {}: {on_chip} on chip; bytes and times are of the model, nothing was run\n", recipe.program.name, outcome.device.name);
+    out!("{}", compared.text(colour()));
+    outln!("\nsimulated: {} moved, every element found in its place", Bytes(outcome.simulated_bytes));
+    outln!("proven: no partition of this order into the {} groups that were priced moves less\n", outcome.priced_groups);
+    out!("{}", groups.text(colour()));
+    let curve = report::capacity_curve(&outcome).map_err(|e| PipelineError::Internal(e.to_string()))?;
+    let page = report::page(&recipe.program.name, &outcome, &curve, [&compared, &groups], &command_line());
+    let certificate = serde_json::to_string(&outcome.certificate).map_err(|e| PipelineError::Internal(e.to_string()))?;
+    write(&folder, "report.html", &page)?;
+    write(&folder, "accelerator-certificate.json", &(certificate + "\n"))?;
+    outln!("\nreport: {}", folder.join("report.html").display());
     Ok(())
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> Result<(), PipelineError> {
+    let path = folder.join(name);
+    let fault = |e: std::io::Error| PipelineError::Plan { file: path.display().to_string(), why: e.to_string() };
+    std::fs::create_dir_all(folder).map_err(fault)?;
+    bench::atomic::write(&path, text.as_bytes()).map_err(fault)
 }
 
 fn percent(share: f64) -> String {
     format!("{:.1}", 100.0 * share)
 }
 
-/// Prints the comparison and the groups.
-fn tell(model: &str, outcome: &Outcome) {
-    let on_chip = Bytes(outcome.device.on_chip_bytes);
-    outln!("{model} on {}: {on_chip} on chip; bytes and times are of the model, nothing was run\n", outcome.device.name);
+/// The baselines, the paper's method, the plan and its bound.
+fn compared(outcome: &Outcome) -> Table {
     let mut compared = table(&["plan", "bytes moved", "less than every layer alone [%]", "less than pointwise fused [%]", "speedup"]);
     let mut row = |name: &str, bytes: u64, speedup: Option<f64>| {
         let less = |of: u64| percent(1.0 - bytes as f64 / of.max(1) as f64);
@@ -60,12 +84,11 @@ fn tell(model: &str, outcome: &Outcome) {
     }
     row("this plan", outcome.planned_bytes, Some(outcome.speedup));
     row("bound: weights, inputs and results once", outcome.bound_bytes, None);
-    out!("{}", compared.text(colour()));
-    outln!(
-        "\nthe simulator moved {} and found every element in its place; {} groups were priced\n",
-        Bytes(outcome.simulated_bytes),
-        outcome.priced_groups
-    );
+    compared
+}
+
+/// The groups of the plan.
+fn groups(outcome: &Outcome) -> Table {
     let mut groups = table(&["group", "layers", "schedule", "bytes", "floor", "on chip", "ms"]);
     for (at, group) in outcome.groups.iter().enumerate() {
         let ends = match &group.layers[..] {
@@ -83,5 +106,5 @@ fn tell(model: &str, outcome: &Outcome) {
             significant(1e3 * group.seconds),
         ]));
     }
-    out!("{}", groups.text(colour()));
+    groups
 }

@@ -55,7 +55,7 @@ impl OptimizeArgs {
 
     pub fn run(&self) -> Result<(), PipelineError> {
         if let Some(description) = &self.measure.device.description {
-            return accelerator::run(&self.measure.recipe, description, self.measure.json);
+            return accelerator::run(&self.measure.recipe, description, self.measure.json, self.measure.out.clone());
         }
         let mut session = self.measure.open()?;
         let sweeps = self.measure.sweep(&mut session, 1.0)?;
