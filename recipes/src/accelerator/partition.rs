@@ -7,6 +7,7 @@ use super::layers::LayerGraph;
 use super::schedules::{Price, Schedule, chunks, maps, strips};
 use super::shapes::Span;
 use super::steps::Steps;
+use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -56,52 +57,49 @@ pub struct Unplanned {
     pub bytes: u64,
 }
 
-/// The cheapest partition over the orders that are tried: that of the program, and two depth-first ones.
+/// The cheapest partition over the orders that are tried: of the program's own and two depth-first ones, those two whose first way through
+/// is cheapest.
 ///
 /// # Errors
 /// The first step that fits under no schedule.
 pub fn partition(graph: &LayerGraph, capacity: u64) -> Result<Partition, Unplanned> {
-    let mut best: Option<Partition> = None;
-    let mut tried: Vec<Steps> = Vec::new();
+    let mut orders: Vec<Steps> = Vec::new();
     for order in [graph.clone(), graph.depth_first(false), graph.depth_first(true)] {
         let steps = Steps::of(&order);
-        if tried.contains(&steps) {
-            continue;
-        }
-        tried.push(steps.clone());
-        let known = best.as_ref().and_then(|b| b.least.last().copied());
-        let Some(found) = of_order(steps, capacity, known)? else { continue };
-        if best.as_ref().is_none_or(|b| found.least.last() < b.least.last()) {
-            best = Some(found);
+        if !orders.contains(&steps) {
+            orders.push(steps);
         }
     }
+    let mut firsts = Vec::new();
+    for steps in orders {
+        // A first way through, in which each group grows as long as that pays, bounds what is looked at.
+        let (least, _) = Search::new(&steps, capacity).run(u64::MAX, true)?;
+        firsts.push((least.last().copied().unwrap_or(0), steps));
+    }
+    firsts.sort_by_key(|(total, _)| *total);
+    let bound = firsts.first().map_or(u64::MAX, |(total, _)| total.saturating_add(1));
+    firsts.truncate(2);
+    let found: Vec<Option<Partition>> = firsts.into_par_iter().map(|(_, steps)| of_order(steps, capacity, bound)).collect();
+    let best = found.into_iter().flatten().min_by_key(|p| p.least.last().copied());
     best.ok_or_else(|| Unplanned { step: graph.name.clone(), bytes: capacity * graph.element_bytes })
 }
 
-/// The cheapest partition of the steps in their order; `None` if none moves less than what is `known`.
-///
-/// # Errors
-/// The first step that fits under no schedule.
-pub fn of_order(steps: Steps, capacity: u64, known: Option<u64>) -> Result<Option<Partition>, Unplanned> {
-    let count = steps.steps.len();
-    let floors: Vec<u64> = (0..=count).map(|cut| if cut == count { 0 } else { steps.floor(Span::new(cut, count)) }).collect();
-    // A first way through, in which each group grows as long as that pays, bounds what is looked at.
-    let mut search = Search { steps: &steps, capacity, floors, prices: HashMap::new() };
-    let (first, _) = search.run(u64::MAX, true)?;
-    let bound = known.unwrap_or(u64::MAX).min(first[count].saturating_add(1));
-    let (least, mut ways) = search.run(bound, false)?;
+/// The cheapest partition of the steps in their order; `None` if none moves less than `bound` elements.
+fn of_order(steps: Steps, capacity: u64, bound: u64) -> Option<Partition> {
+    let mut search = Search::new(&steps, capacity);
+    let (least, mut ways) = search.run(bound, false).ok()?;
     let priced = search.prices.iter().map(|(group, found)| (*group, found.as_ref().map(|(price, _)| price.moved)));
     let mut priced: Vec<(Span, Option<u64>)> = priced.collect();
     priced.sort_unstable_by_key(|(group, _)| (group.begin, group.end));
     let mut groups = Vec::new();
-    let mut at = count;
+    let mut at = steps.steps.len();
     while at > 0 {
-        let Some(group) = ways[at].take() else { return Ok(None) };
+        let group = ways[at].take()?;
         at = group.steps.begin;
         groups.push(group);
     }
     groups.reverse();
-    Ok(Some(Partition { steps, groups, least, bound, priced }))
+    Some(Partition { steps, groups, least, bound, priced })
 }
 
 /// The least elements to each cut, and the last group of the way there.
@@ -115,7 +113,13 @@ struct Search<'a> {
     prices: HashMap<Span, Option<(Price, Schedule)>>,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(steps: &'a Steps, capacity: u64) -> Search<'a> {
+        let count = steps.steps.len();
+        let floors = (0..=count).map(|cut| if cut == count { 0 } else { steps.floor(Span::new(cut, count)) }).collect();
+        Search { steps, capacity, floors, prices: HashMap::new() }
+    }
+
     /// The shortest path over the cuts, without intervals that no way of less than `bound` elements uses. If `narrow`, an interval is
     /// looked at only if it is the group before with one step more, or a step alone.
     fn run(&mut self, bound: u64, narrow: bool) -> Result<Ways, Unplanned> {
