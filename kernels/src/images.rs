@@ -5,6 +5,7 @@
 
 use crate::kernel::KernelSpec;
 use crate::processor::Block;
+use crate::split_blocked_dims;
 use sdfg::layout::Piece;
 use sdfg::{Combine, Dtype, Expr, Layout, Node, Op, Range, Sdfg, State};
 
@@ -50,13 +51,16 @@ pub fn layouts(spec: &KernelSpec, data: &str) -> Vec<Layout> {
         return Layout::permutations(dims);
     }
     let mut found = vec![Layout::of(dims)];
-    for own in [1, 0] {
+    let all: &[usize] = if dims.len() > 4 { &[1, 2, 0] } else { &[1, 0] };
+    for own in all.iter().copied() {
         let mut last = dims.clone();
         let dim = last.remove(own);
         last.push(dim.clone());
         found.push(Layout::of(&last));
         let block = lanes();
-        if container.dtype == Dtype::F32 && spec.size(&dim).is_ok_and(|n| n as i64 % block == 0) {
+        // Groups of channels are no blocks of them.
+        let divides = || spec.size(&dim).is_ok_and(|n| n as i64 % block == 0) && split_blocked_dims::splits(spec, &dim, block as u32);
+        if container.dtype == Dtype::F32 && divides() {
             let mut blocked = Layout::of(dims);
             blocked.pieces.push(Piece { dim, block: Some(block as u32) });
             found.push(blocked);

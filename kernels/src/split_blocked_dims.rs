@@ -264,6 +264,11 @@ impl Split<'_> {
 /// agree on it, so each looks at its plain orders first.
 pub(crate) const LATER: f64 = 1.1;
 
+/// Whether a dim can be held in blocks in this kernel.
+pub(crate) fn splits(spec: &KernelSpec, dim: &str, block: u32) -> bool {
+    halved(spec, &together(spec, dim), block).is_ok()
+}
+
 /// The layouts in panels in which a kernel can hold an argument: blocks of `width` columns, as many as products take at once,
 /// along its last dim, of matrices along the first as well. Only of f32: what is narrower is packed in pairs anyway.
 pub fn panels(spec: &KernelSpec, data: &str, width: usize) -> Vec<Layout> {

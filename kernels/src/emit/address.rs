@@ -137,6 +137,11 @@ impl<D: TargetDialect> Printer<'_, D> {
 
     pub fn load(&mut self, element: &Element) -> Result<String, KernelError> {
         let tensor = self.tensor(&element.data)?;
+        if element.fill.is_some()
+            && let Some(text) = D::padded(self, element)?
+        {
+            return Ok(text);
+        }
         let place = self.place(element)?;
         let text = D::load(self, element, place)?;
         let Some(fill) = element.fill else { return Ok(text) };

@@ -26,6 +26,14 @@ pub trait TargetDialect: Sized {
     /// As [`TargetDialect::place`].
     fn load(printer: &Printer<'_, Self>, element: &Element, place: String) -> Result<String, KernelError>;
 
+    /// Text of the value of an element that may be outside its container, where it is read without asking; `None` where it must be asked.
+    ///
+    /// # Errors
+    /// As [`TargetDialect::place`].
+    fn padded(_printer: &mut Printer<'_, Self>, _element: &Element) -> Result<Option<String>, KernelError> {
+        Ok(None)
+    }
+
     /// A statement that stores a value at a place.
     ///
     /// # Errors

@@ -5,13 +5,20 @@ use crate::emit::printer::c_type;
 use crate::emit::scalar::{combined, extreme};
 use crate::error::KernelError;
 use crate::loopnest::{BankedRows, Element, MemorySpace};
+use crate::target::cpu::direct::Operand;
+use indexmap::IndexMap;
 use sdfg::{Combine, Dtype};
+use std::collections::BTreeMap;
 
 /// The printer of C.
 pub type Printer<'a> = crate::emit::printer::Printer<'a, C>;
 
-/// C has no state of its own.
-pub struct C;
+/// What a printer of C has besides.
+#[derive(Default)]
+pub struct C {
+    /// Copies of what maps read through windows, with the fill around them.
+    pub padded: IndexMap<String, Operand>,
+}
 
 impl TargetDialect for C {
     const BANKS: Option<BankedRows> = None;
@@ -43,6 +50,31 @@ impl TargetDialect for C {
             MemorySpace::Heap { .. } => format!("(real){place}"),
             _ => place,
         })
+    }
+
+    /// Windows are read from a copy that is made before the first point: each element is read several times, and asked for once.
+    fn padded(printer: &mut Printer, element: &Element) -> Result<Option<String>, KernelError> {
+        let nest = printer.nest;
+        let indices = || nest.outer.iter().chain(nest.groups.iter().flat_map(|g| &g.loops)).filter(|l| l.count > 1);
+        let several = |e: &sdfg::Expr| e.symbols().iter().filter(|s| indices().any(|l| l.index == **s)).count() > 1;
+        let real = if printer.double { Dtype::F64 } else { Dtype::F32 };
+        let copied = printer.tensor(&element.data)?.dtype == real && nest.tiles.is_empty() && element.subscripts.iter().any(several);
+        if !copied || !printer.is_given(&element.data) {
+            return Ok(None);
+        }
+        let key = format!("{element:?}");
+        let operand = match printer.dialect.padded.get(&key) {
+            Some(operand) => operand.clone(),
+            None => {
+                let operand = printer.padded_operand(element.clone())?;
+                printer.dialect.padded.insert(key, operand.clone());
+                operand
+            }
+        };
+        if !operand.is_copied() {
+            return Ok(None);
+        }
+        Ok(Some(format!("(*({}))", printer.start(&operand, &BTreeMap::new())?)))
     }
 
     fn store(printer: &Printer, element: &Element, place: &str, value: &str) -> Result<String, KernelError> {

@@ -9,6 +9,7 @@ use crate::error::KernelError;
 use crate::in_place;
 use crate::kernel::{ArgumentAccess, KernelSpec};
 use crate::loopnest::{LoopNest, MemorySpace, Tag, Tile};
+use crate::processor::Block;
 use crate::runtime::dropout::Mask;
 use crate::target::cpu::dialect::C;
 pub(crate) use crate::target::cpu::dialect::Printer;
@@ -62,7 +63,7 @@ pub struct CSource {
 /// Element types and accesses that kernels do not have.
 pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result<CSource, KernelError> {
     let double = nest.tensors.values().any(|t| t.dtype == Dtype::F64);
-    let mut printer = Printer::new(spec, nest, config, double, C);
+    let mut printer = Printer::new(spec, nest, config, double, C::default());
     for tile in nest.tiles.iter().filter(|t| t.is_ragged()) {
         let whole = printer.given(format!("whole_{}", printer.index(&tile.index)), tile.count);
         let size = printer.symbol(&Tile::symbol(&tile.index));
@@ -168,8 +169,8 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     if let Some(products) = library {
         text += &products.calls(double);
     }
-    if let Some(products) = nest.gemm.as_ref().filter(|_| !printer.functions.is_empty()) {
-        text += &format!("\n#ifndef VEC_BYTES\n#define VEC_BYTES {}\n#endif\n{PRELUDE}", products.block.vector);
+    if !printer.functions.is_empty() || !printer.dialect.padded.is_empty() {
+        text += &format!("\n#ifndef VEC_BYTES\n#define VEC_BYTES {}\n#endif\n{PRELUDE}", Block::native().vector);
         printer.functions.values().for_each(|function| text += function);
     }
     let declarations: Vec<&str> = points.iter().map(|(d, _)| d).chain(parameters.iter().map(|(d, _, _)| d)).map(String::as_str).collect();

@@ -66,6 +66,15 @@ impl Operand {
 impl Printer<'_> {
     /// A factor, copied if it is read outside its container.
     pub fn operand(&mut self, element: Element, group: &LoopGroup, level: usize) -> Result<Operand, KernelError> {
+        self.operand_of(element, Some((group, level)))
+    }
+
+    /// What a map reads through windows, copied before the first point if it is read outside its container.
+    pub fn padded_operand(&mut self, element: Element) -> Result<Operand, KernelError> {
+        self.operand_of(element, None)
+    }
+
+    fn operand_of(&mut self, element: Element, tile: Option<(&LoopGroup, usize)>) -> Result<Operand, KernelError> {
         let (strides, ..) = self.strides(&element.data)?;
         let mut operand = Operand { element, strides, copy: None };
         let shape = self.tensor(&operand.element.data)?.shape.clone();
@@ -78,7 +87,7 @@ impl Printer<'_> {
             leaves |= low < 0 || high >= *size;
         }
         if leaves {
-            self.copy_whole(&mut operand, group, level)?;
+            self.copy_whole(&mut operand, tile)?;
         }
         Ok(operand)
     }
@@ -116,7 +125,7 @@ impl Printer<'_> {
 
     /// Copies what is read of an operand with the fill around it: what a tile reads, before its product, if no other tile reads the same, else
     /// all of it before the first point.
-    pub fn copy_whole(&mut self, operand: &mut Operand, group: &LoopGroup, level: usize) -> Result<(), KernelError> {
+    pub fn copy_whole(&mut self, operand: &mut Operand, of_tile: Option<(&LoopGroup, usize)>) -> Result<(), KernelError> {
         let element = operand.element.clone();
         if !self.is_given(&element.data) {
             return Err(self.unsupported(format!("`{}` is read outside of what the same kernel writes of it", element.data)));
@@ -124,7 +133,8 @@ impl Printer<'_> {
         let shape = self.tensor(&element.data)?.shape.clone();
         let depends = |index: &str| element.subscripts.iter().any(|e| e.symbols().contains(index));
         let alone = self.nest.outer.iter().all(|l| l.count == 1 || depends(&l.index));
-        let first: BTreeMap<String, Expr> = group.loops.iter().map(|l| (l.index.clone(), Expr::Int(0))).collect();
+        let loops = || of_tile.iter().flat_map(|(group, _)| &group.loops);
+        let first: BTreeMap<String, Expr> = loops().map(|l| (l.index.clone(), Expr::Int(0))).collect();
         let (mut whole, mut tile, mut offset) = (Vec::new(), Vec::new(), Vec::new());
         for ((subscript, size), from) in element.subscripts.iter().zip(&shape).zip(&operand.strides) {
             let (low, high) = self.hull(&element, subscript)?;
@@ -137,7 +147,7 @@ impl Printer<'_> {
                 inside: low >= 0 && high < *size,
             });
             let (mut below, mut extent) = (0, 1);
-            for each in &group.loops {
+            for each in loops() {
                 let step = slope(subscript, &each.index).and_then(|s| s.eval(&self.symbols()).ok()).unwrap_or(0);
                 below += (step * (each.count - 1)).min(0);
                 extent += (step * (each.count - 1)).abs();
@@ -148,8 +158,8 @@ impl Printer<'_> {
         }
         let lows: Vec<i64> = element.subscripts.iter().map(|e| self.hull(&element, e).map(|(low, _)| low)).collect::<Result<_, _>>()?;
         let elements = |dims: &[Dim]| dims.iter().map(|d| d.extent).product::<i64>();
-        let near = alone && elements(&tile) <= NEAREST;
-        let mut dims = if near { tile } else { whole };
+        let near = of_tile.filter(|_| alone && elements(&tile) <= NEAREST);
+        let mut dims = if near.is_some() { tile } else { whole };
         let mut order: Vec<usize> = (0..dims.len()).collect();
         order.sort_by_key(|n| std::cmp::Reverse(dims[*n].from));
         let mut total = 1;
@@ -158,7 +168,7 @@ impl Printer<'_> {
             total *= dims[*n].extent;
         }
         let bytes = if self.double { 8 } else { 4 };
-        if near {
+        if let Some((_, level)) = near {
             let name = self.fresh("near");
             self.room(&name, (total as usize + SLACK) * bytes);
             let (_, code) = self.copying(&element, &dims, &order, &name, 0)?;

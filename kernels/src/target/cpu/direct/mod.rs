@@ -22,7 +22,8 @@ use crate::error::KernelError;
 use crate::loopnest::matmul_pattern::factors;
 use crate::loopnest::{Element, LoopGroup, MemorySpace, slope};
 use crate::target::cpu::emit::Printer;
-use copies::{Operand, Packed};
+pub use copies::Operand;
+use copies::Packed;
 use epilogue::{Epilogue, Touched};
 use micro::{DepthLoop, MicroKernel, Place};
 use sdfg::{Expr, Scalar};
@@ -193,7 +194,7 @@ impl Printer<'_> {
                 && !operands[t].is_copied()
                 && self.is_given(&operands[t].element.data)
             {
-                self.copy_whole(&mut operands[t], group, depth)?;
+                self.copy_whole(&mut operands[t], Some((group, depth)))?;
                 // Strides of the copy in the place of those in memory.
                 let all = [&mut roles.across, &mut roles.rows, &mut roles.loops, &mut roles.depth];
                 let strides = operands[t].strides.clone();
