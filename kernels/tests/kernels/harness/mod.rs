@@ -19,7 +19,8 @@ pub const RUN: Run = Run { seed: 11, step: 5, dropout: true };
 /// run, in the tests of `recipes`.
 pub fn toolchain() -> Result<Toolchain, Failure> {
     let system = Toolchain::system()?;
-    Ok(Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), flags: vec!["-O0".into()], ..system })
+    let flags = system.flags.iter().cloned().chain(["-O0".to_string()]).collect();
+    Ok(Toolchain { cache: concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels").into(), flags, ..system })
 }
 
 /// The same, told something more.
