@@ -243,6 +243,10 @@ fn plan(program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
     if members.iter().any(|o| o.op != members[0].op) {
         return Err(refuse("the contractions are scaled differently"));
     }
+    let window = |o: &Operation| o.inputs.iter().chain(&o.outputs).find(|operand| sliced(o, operand).is_none()).map(|i| i.data.clone());
+    if let Some(data) = members.iter().find_map(window) {
+        return Err(refuse(&format!("`{data}` is read through a window, and contractions over windows are not stacked")));
+    }
     // Shared is what all read in the same place; slices of one stack are different operands.
     let offsets = |o: &Operation, i: &Operand| sliced(o, i).map(|(_, offsets)| offsets);
     let reads = |o: &Operation, of: &Operation, i: &Operand| o.inputs.iter().any(|j| j.data == i.data && offsets(o, j) == offsets(of, i));
