@@ -215,16 +215,34 @@ fn normalizations_with_and_without_scale_and_shift() {
 }
 
 #[test]
-fn what_has_no_derivative_says_so() {
+fn a_diagonal_hands_its_gradient_to_the_diagonal() {
     let mut builder = Builder::new();
     builder.input("x", "jk");
     builder.declare("y", "j", Role::Output);
-    let diagonal = Op::Elementwise { label: "diagonal".into(), code: x() };
-    builder.operation("y", diagonal, vec![operand("x", "x", "jj")], vec![operand("out", "y", "j")]);
+    let square = Op::Elementwise { label: "diagonal".into(), code: x() * x() };
+    builder.operation("y", square, vec![operand("x", "x", "jj")], vec![operand("out", "y", "j")]);
+    check(&builder.program, "y", 14);
+}
+
+#[test]
+fn what_has_no_derivative_says_so() {
+    let mut quotient = Builder::new();
+    quotient.input("x", "jk");
+    quotient.declare("y", "j", Role::Output);
+    let remainder = Op::Elementwise { label: "remainder".into(), code: x() };
+    quotient.operation("y", remainder, vec![operand("x", "x", "jj")], vec![operand("out", "y", "j")]);
+    let state = quotient.program.states().next().expect("a state").0;
+    quotient
+        .program
+        .map_operations(state, |_, mut operation| {
+            operation.inputs[0].subscripts = vec!["j % 2".parse().expect("a subscript"), sdfg::Expr::Int(0)];
+            vec![operation]
+        })
+        .expect("operations");
     let mut product = Builder::new();
     product.input("x", "jk");
     product.reduce(("y", "j"), Combine::Product, &[("x", "jk")], x(), 1.0);
-    for (builder, part) in [(builder, "subscripts it twice"), (product, "reduction by `product` is not defined")] {
+    for (builder, part) in [(quotient, "is no sum of multiples of indices"), (product, "reduction by `product` is not defined")] {
         let options = transforms::differentiate::Options { upstream: vec!["y".into()], ..Default::default() };
         let error = transforms::differentiate::differentiate(&builder.program, &options).unwrap_err().to_string();
         assert!(error.contains("`y`") && error.contains("`x`") && error.contains(part), "{error}");
