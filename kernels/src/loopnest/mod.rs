@@ -124,6 +124,20 @@ impl Tile {
     }
 }
 
+/// A dim of a window that may leave the picture: there the window holds the fill.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Border {
+    pub data: String,
+    pub dim: usize,
+    /// The index that walks the window.
+    pub index: String,
+    /// Where the window begins, and the elements of the picture.
+    pub start: Expr,
+    pub size: i64,
+    /// Bits of the fill.
+    pub fill: u64,
+}
+
 /// How matrix products are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GemmPlan {
@@ -161,6 +175,8 @@ pub struct LoopNest {
     pub tensors: IndexMap<String, NestTensor>,
     /// Locals that have the memory of another one: that one.
     pub reuses: IndexMap<String, String>,
+    /// Windows whose parts outside the picture are filled once they are made; products compute what lies inside.
+    pub borders: Vec<Border>,
     /// Lines about where the kernel comes from.
     pub about: Vec<String>,
 }
@@ -175,6 +191,11 @@ impl LoopNest {
         };
         let whole = |e: &Element| self.tensors.get(&e.data).is_some_and(|t| matches!(t.dtype, Dtype::F32 | Dtype::F64));
         self.gemm.is_some_and(|plan| plan.direct) && group.is_gemm && reads().all(|e| (heap(e) || near(e) || e.fill.is_none()) && whole(e))
+    }
+
+    /// The border of an index in a group of products: those of one index are at the same places.
+    pub fn border(&self, index: &str) -> Option<&Border> {
+        self.borders.iter().find(|b| b.index == index)
     }
 
     /// The blocked outer index, if vectors run along an outer index.

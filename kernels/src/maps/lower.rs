@@ -89,6 +89,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         groups,
         tensors,
         reuses: IndexMap::new(),
+        borders: vec![],
         about,
     })
 }

@@ -125,9 +125,11 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
     let narrow = |data: &str| tensors.get(data).is_some_and(|t| t.dtype == Dtype::Bf16);
     let narrow = statements.iter().filter(|f| f.is_gemm).flat_map(|f| &f.statement.reads).any(|(_, e)| narrow(&e.data));
     widen(&mut statements, &mut tensors, &within, &sequential, &folds);
+    let mut borders = Vec::new();
     for (n, Flat { statement, .. }) in statements.iter_mut().enumerate() {
         if let Some(without) = without.get(&n) {
             layers::at_tile(statement, &shared, &tiles, without);
+            borders.extend(layers::borders(statement, &folds, &spec.sizes));
         }
         place(statement, &tensors, &with);
     }
@@ -172,7 +174,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
     hold(&groups, &mut tensors);
     let gemm = Some(GemmPlan { block: Block::native(), depth, narrow, pairs, across, direct, layers: is_layers });
     let (name, lanes, reuses) = (spec.name.clone(), ROW_LANES, IndexMap::new());
-    let nest = LoopNest { name, outer: shared, tiles, gemm, vectors, lanes, groups, tensors, reuses, about };
+    let nest = LoopNest { name, outer: shared, tiles, gemm, vectors, lanes, groups, tensors, reuses, borders, about };
     let nest = if is_streamed(config) { localized(nest) } else { nest };
     Ok(LoopNest { reuses: buffer_reuse::reused(&nest), ..nest })
 }

@@ -76,16 +76,20 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         if let Some(whole) = &whole {
             printer.line(1, format!("if ({whole}) {{"));
         }
+        let mut made: Vec<&str> = group.statements.iter().map(|s| s.write.data.as_str()).collect();
         match group.is_gemm {
             true if nest.is_direct(group) => {
                 let epilogue = groups.peek().copied().and_then(|next| printer.epilogue(group, next));
                 if epilogue.is_some() {
-                    groups.next();
+                    made.extend(groups.next().iter().flat_map(|next| &next.statements).map(|s| s.write.data.as_str()));
                 }
                 printer.direct(group, epilogue, 1)?;
             }
             true => printer.gemm(group, 1)?,
             false => printer.group(group, 1)?,
+        }
+        for border in nest.borders.iter().filter(|b| made.contains(&b.data.as_str())) {
+            printer.border(border, 1)?;
         }
         if whole.is_some() {
             printer.line(1, "}");

@@ -17,10 +17,10 @@ mod space;
 pub use space::LayerSpace;
 
 use crate::loopnest::matmul_pattern::{factors, is_windowed};
-use crate::loopnest::{Element, Loop, MemorySpace, NestStatement, Tile, slope};
+use crate::loopnest::{Border, Element, Loop, MemorySpace, NestStatement, Tile, slope};
 use crate::maps::flatten::{Flat, Flattened, IndexRange};
 use sdfg::config::KernelConfig;
-use sdfg::{Combine, Expr, Scalar};
+use sdfg::{Binary, Bindings, Combine, Expr, Scalar};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A dim of a local container that is a window: it moves by `stride` elements with an outer index.
@@ -209,4 +209,32 @@ pub fn at_tile(statement: &mut NestStatement, outer: &[Loop], tiles: &[Tile], wi
         }
     }
     statement.code = Scalar::substitute(&statement.code, &with);
+}
+
+/// Takes the test for the picture out of a statement that writes windows: it computes all of them, and the borders that this returns are filled
+/// afterwards. Empty, and the statement as it was, where it has another form.
+pub fn borders(statement: &mut NestStatement, folds: &[Fold], sizes: &Bindings) -> Vec<Border> {
+    let Scalar::Select(inside, code, outside) = &statement.code else { return vec![] };
+    let Scalar::Const(fill) = **outside else { return vec![] };
+    let mut tests: Vec<&Scalar> = vec![inside];
+    let mut found: Vec<Border> = Vec::new();
+    while let Some(test) = tests.pop() {
+        let Scalar::Binary(op, a, b) = test else { return vec![] };
+        let place = |e: &Expr| {
+            let mine = folds.iter().filter(|f| f.data == statement.write.data);
+            mine.into_iter().find(|f| e.symbols().contains(&f.index) && slope(e, &f.index) == Some(Expr::Int(1))).cloned()
+        };
+        match (op, a.as_ref(), b.as_ref()) {
+            (Binary::And, a, b) => tests.extend([a, b]),
+            (Binary::Ge, Scalar::Index(e), Scalar::Const(0.0)) if place(e).is_some() => {}
+            (Binary::Lt, Scalar::Index(e), Scalar::Index(size)) => {
+                let (Some(fold), Ok(size)) = (place(e), size.eval(sizes)) else { return vec![] };
+                let start = e.substitute(&BTreeMap::from([(fold.index.clone(), Expr::Int(0))]));
+                found.push(Border { data: fold.data, dim: fold.dim, index: fold.index, start, size, fill: fill.to_bits() });
+            }
+            _ => return vec![],
+        }
+    }
+    statement.code = code.as_ref().clone();
+    found
 }

@@ -111,10 +111,16 @@ impl Printer<'_> {
     /// Least and greatest value of a subscript over all iterations.
     fn hull(&self, element: &Element, subscript: &Expr) -> Result<(i64, i64), KernelError> {
         let wrong = || self.unsupported(format!("`{}` is subscripted by `{subscript}` in a product", element.data));
-        let (e, mut zero) = (self.untiled(subscript), BTreeMap::new());
+        // Windows are walked inside the picture alone: their places there, whatever the tile.
+        let place = |index: &String| format!("{index}.place");
+        let inside = |index: &String| Some((index.clone(), Expr::sym(place(index)) - self.nest.border(index)?.start.clone()));
+        let e = subscript.substitute(&subscript.symbols().iter().filter_map(inside).collect());
+        let places: BTreeMap<String, i64> =
+            subscript.symbols().iter().filter_map(|i| Some((place(i), self.nest.border(i)?.size))).collect();
+        let (e, mut zero) = (self.untiled(&e), BTreeMap::new());
         let (mut low, mut high) = (0, 0);
         for index in e.symbols() {
-            let Some(count) = self.whole_count(&index) else { continue };
+            let Some(count) = places.get(&index).copied().or_else(|| self.whole_count(&index)) else { continue };
             let step = slope(&e, &index).and_then(|s| s.eval(&self.symbols()).ok()).ok_or_else(wrong)?;
             zero.insert(index, Expr::Int(0));
             (low, high) = (low + (step * (count - 1)).min(0), high + (step * (count - 1)).max(0));

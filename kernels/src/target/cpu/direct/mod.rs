@@ -12,15 +12,16 @@
 //! once, with the fill around it, before the first point. A factor whose lanes are no neighbours is packed once, where plain indices subscript
 //! it. All distances are constants of the text, so that windows cost no arithmetic.
 
+mod border;
 mod copies;
 mod epilogue;
 mod micro;
 mod tile;
 
-use crate::emit::scalar::value;
+use crate::emit::scalar::{integer, value};
 use crate::error::KernelError;
 use crate::loopnest::matmul_pattern::factors;
-use crate::loopnest::{Element, LoopGroup, MemorySpace, slope};
+use crate::loopnest::{Element, Loop, LoopGroup, MemorySpace, slope};
 use crate::target::cpu::emit::Printer;
 pub use copies::Operand;
 use copies::Packed;
@@ -94,6 +95,10 @@ fn joined(mut axes: Vec<Axis>, by: usize) -> Vec<Axis> {
 /// Iterations that pieces of `size` of an axis can have.
 fn heights(axis: Option<&Axis>, size: i64) -> Vec<i64> {
     let Some(axis) = axis else { return vec![1] };
+    // The number of iterations is known when the kernel runs.
+    if axis.last == 0 {
+        return (1..=size.min(axis.most)).rev().collect();
+    }
     let mut found = Vec::new();
     for count in [axis.most, axis.last] {
         found.extend([size.min(count), count % size].into_iter().filter(|n| *n > 0));
@@ -124,7 +129,7 @@ impl Printer<'_> {
         for each in group.loops.iter().filter(|l| l.count > 1) {
             let index = each.index.as_str();
             let tile = self.nest.tiles.iter().find(|t| t.index == *index && t.is_ragged());
-            let last = tile.map_or(each.count, |t| t.count % t.size);
+            let mut last = tile.map_or(each.count, |t| t.count % t.size);
             let mut strides = Vec::new();
             for Operand { element, strides: lie, .. } in operands {
                 strides.push(self.distance(element, lie, index)?);
@@ -132,8 +137,17 @@ impl Printer<'_> {
             for element in results {
                 strides.push(self.distance(element, &self.strides(&element.data)?.0, index)?);
             }
-            let count = self.count(index, each.count);
-            axes.push(Axis { indices: vec![index.to_string()], most: each.count, count, last, strides });
+            let mut count = self.count(index, each.count);
+            let mut most = each.count;
+            // What lies outside the picture is filled afterwards.
+            if let Some(border) = self.nest.border(index) {
+                let (_, inside) = self.inside(border, each.count);
+                match inside {
+                    Expr::Int(whole) => (most, last, count) = (whole.max(1), whole.max(1), whole.to_string()),
+                    inside => (last, count) = (0, format!("({})", integer(&inside, self))),
+                }
+            }
+            axes.push(Axis { indices: vec![index.to_string()], most, count, last, strides });
         }
         Ok(axes)
     }
@@ -169,7 +183,7 @@ impl Printer<'_> {
         let (v, s) = (roles.vectors, 1 - roles.vectors);
 
         // The factor of vectors as it lies, in a copy with room beyond its last vector, or packed.
-        let partial = roles.lane.most % lanes != 0 || roles.lane.last % lanes != 0;
+        let partial = roles.lane.most % lanes != 0 || roles.lane.last % lanes != 0 || roles.lane.last == 0;
         let mut packed = None;
         // Steps of the depth that lie farther apart are in lines that no processor foresees.
         let step = roles.depth.last().map_or(0, |d| d.stride(v).abs());
@@ -271,7 +285,8 @@ impl Printer<'_> {
         let name = group.statements[0].name.replace("*/", "");
         self.line(level, format!("/* {name} */"));
         self.line(level, "{");
-        let first: BTreeMap<String, Expr> = group.loops.iter().map(|l| (l.index.clone(), Expr::Int(0))).collect();
+        let begin = |l: &Loop| self.nest.border(&l.index).map_or(Expr::Int(0), |border| self.inside(border, l.count).0);
+        let first: BTreeMap<String, Expr> = group.loops.iter().map(|l| (l.index.clone(), begin(l))).collect();
         let from = match &packed {
             Some(packed) => packed.start.clone(),
             None => self.start(&operands[v], &first)?,
