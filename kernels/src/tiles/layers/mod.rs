@@ -230,7 +230,10 @@ pub fn borders(statement: &mut NestStatement, folds: &[Fold], sizes: &Bindings) 
             (Binary::Lt, Scalar::Index(e), Scalar::Index(size)) => {
                 let (Some(fold), Ok(size)) = (place(e), size.eval(sizes)) else { return vec![] };
                 let start = e.substitute(&BTreeMap::from([(fold.index.clone(), Expr::Int(0))]));
-                found.push(Border { data: fold.data, dim: fold.dim, index: fold.index, start, size, fill: fill.to_bits() });
+                // Indices within a tile have become dims in front.
+                let own = |e: &Expr| e.as_sym() == Some(&fold.index);
+                let Some(dim) = statement.write.subscripts.iter().position(own) else { return vec![] };
+                found.push(Border { data: fold.data, dim, index: fold.index, start, size, fill: fill.to_bits() });
             }
             _ => return vec![],
         }

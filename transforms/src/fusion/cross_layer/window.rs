@@ -114,8 +114,9 @@ struct Need {
     outer: String,
     stride: i64,
     first: i64,
-    /// Elements from the first to the last, less one: a sum of counts of indices.
-    reach: Expr,
+    /// Elements from the first to the last: a sum of counts of indices, and a number.
+    counts: Expr,
+    more: i64,
 }
 
 impl Windowed {
@@ -177,8 +178,8 @@ impl Windowed {
             let Some((outer, stride, first, _)) = hull else { return Err(refuse("nothing reads it".into())) };
             for (_, need) in needs {
                 let Some(need) = need else { continue };
-                let extent = need.reach.clone() + Expr::Int(need.first - first + 1);
-                ends.push(simple(&extent));
+                let more = need.more + need.first - first;
+                ends.push(if more < 0 { need.counts.clone() - Expr::Int(-more) } else { need.counts.clone() + Expr::Int(more) });
             }
             let extent = ends.into_iter().reduce(Expr::max).unwrap_or(Expr::Int(1));
             let known = self.windows.iter().find(|w| (&w.outer, w.stride, w.first, &w.extent) == (&outer, stride, first, &extent));
@@ -376,18 +377,14 @@ fn need(form: &Affine, reader: &Statement, outer: &BTreeSet<String>) -> Option<N
     if moves.next().is_some() {
         return None;
     }
-    let mut reach = Expr::Int(0);
+    let (mut counts, mut more) = (Expr::Int(0), 1);
     for (inner, slope) in form.terms.iter().filter(|(inner, _)| *inner != name) {
         let index = reader.indices.iter().find(|i| i.name == *inner).filter(|i| i.start == Expr::Int(0) && i.step == Expr::Int(1))?;
         if *slope < 1 {
             return None;
         }
-        reach = reach + Expr::Int(*slope) * (index.count() - Expr::Int(1));
+        counts = counts + Expr::Int(*slope) * index.count();
+        more -= slope;
     }
-    Some(Need { outer: name.clone(), stride: *stride, first: form.constant, reach })
-}
-
-/// The same sum with its constants put together, where it is one over sizes.
-fn simple(e: &Expr) -> Expr {
-    Affine::of(e, &e.symbols()).map_or_else(|| e.clone(), |form| form.expr())
+    Some(Need { outer: name.clone(), stride: *stride, first: form.constant, counts, more })
 }

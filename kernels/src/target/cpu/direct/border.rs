@@ -45,7 +45,8 @@ impl Printer<'_> {
         for (from, until) in [("0", "first"), ("last", &extent.to_string())] {
             let mut text = String::new();
             for n in &order {
-                let (from, until) = if *n == border.dim { (from.to_string(), until.to_string()) } else { ("0".into(), shape[*n].to_string()) };
+                let (from, until) =
+                    if *n == border.dim { (from.to_string(), until.to_string()) } else { ("0".into(), shape[*n].to_string()) };
                 text += &format!("for (int64_t e{n} = {from}; e{n} < {until}; ++e{n}) ");
             }
             let at: Vec<String> = order.iter().map(|n| format!("e{n} * {}", strides[*n])).collect();
