@@ -144,10 +144,13 @@ fn tiling(flattened: &Flattened, folds: &[Fold], tile: &BTreeMap<String, i64>) -
     let near = (elements as f64 * 4.0 / NEAR).max(1.0).log2();
     let workers = cores() as f64;
     let idle = (tiles as f64 / workers).ceil() * workers / tiles as f64;
+    // Rows that are cut have borders of their own, and numbers of points that are known at run time alone.
+    let cut = flattened.outer.iter().rev().find(|r| tile.contains_key(&r.index)).is_some_and(|r| size(&r.index) < r.count);
+    let calls_of_rows = if cut { 1.05 } else { 1.0 };
     // A tile costs a call and the start of its micro-kernels.
     let calls = 1.0 + 4000.0 * tiles as f64 / work.max(1.0);
     let text: Vec<String> = tile.iter().filter(|(_, n)| **n > 1).map(|(index, n)| format!("{index}:{n}")).collect();
-    Some(Tiling { knob: text.join(","), cost: work / least.max(1.0) * idle * calls * (1.0 + 0.1 * near) })
+    Some(Tiling { knob: text.join(","), cost: work / least.max(1.0) * idle * calls * calls_of_rows * (1.0 + 0.1 * near) })
 }
 
 impl ConfigSpace for LayerSpace {
