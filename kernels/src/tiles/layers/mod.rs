@@ -13,6 +13,7 @@
 //! What lies beyond the last point of a smaller last tile is computed and not used.
 
 mod space;
+mod tuner;
 
 pub use space::LayerSpace;
 

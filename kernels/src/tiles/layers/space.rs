@@ -1,6 +1,6 @@
 //! Every configuration of a kernel of several layers: layouts of its tensors × tiles × the index along which vectors run.
 
-use super::{Fold, extent, is_product, layers, tiled};
+use super::{Fold, extent, is_product, layers, tiled, tuner};
 use crate::error::KernelError;
 use crate::images;
 use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice, unsupported};
@@ -13,15 +13,19 @@ use sdfg::Expr;
 use sdfg::config::{KernelConfig, Knobs};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Tiles of a kernel that are tried, the best by prediction.
+/// Tiles of a kernel that are tried: the best by prediction, and the best of those that the paper's tuner tries.
 const TILES: usize = 24;
+const TUNED: usize = 8;
 /// Bytes of a tile's intermediate results that stay in a core's second-level cache.
 const NEAR: f64 = 384.0 * 1024.0;
 
 /// Tiles, with what they are predicted to cost.
+#[derive(Clone)]
 struct Tiling {
     knob: String,
     cost: f64,
+    /// Whether the paper's tuner tries it.
+    tuned: bool,
 }
 
 pub struct LayerSpace {
@@ -103,7 +107,11 @@ fn tilings(flattened: &Flattened, folds: &[Fold]) -> Vec<Tiling> {
     }
     let mut found: Vec<Tiling> = all.iter().filter_map(|tile| tiling(flattened, folds, tile)).collect();
     found.sort_by(|a, b| a.cost.total_cmp(&b.cost));
+    let (first, rest) = found.split_at_mut(TILES.min(found.len()));
+    let room = TUNED.saturating_sub(first.iter().filter(|t| t.tuned).count());
+    let tuned: Vec<Tiling> = rest.iter().filter(|t| t.tuned).take(room).cloned().collect();
     found.truncate(TILES);
+    found.extend(tuned);
     found
 }
 
@@ -150,7 +158,9 @@ fn tiling(flattened: &Flattened, folds: &[Fold], tile: &BTreeMap<String, i64>) -
     // A tile costs a call and the start of its micro-kernels.
     let calls = 1.0 + 4000.0 * tiles as f64 / work.max(1.0);
     let text: Vec<String> = tile.iter().filter(|(_, n)| **n > 1).map(|(index, n)| format!("{index}:{n}")).collect();
-    Some(Tiling { knob: text.join(","), cost: work / least.max(1.0) * idle * calls * calls_of_rows * (1.0 + 0.1 * near) })
+    let extent = |index: &String| flattened.outer.iter().find(|r| r.index == *index).map_or(1, |r| r.count);
+    let tuned = tile.iter().all(|(index, n)| tuner::sizes(extent(index)).contains(n)) && tuner::fits(elements as f64 * 4.0, NEAR);
+    Some(Tiling { knob: text.join(","), tuned, cost: work / least.max(1.0) * idle * calls * calls_of_rows * (1.0 + 0.1 * near) })
 }
 
 impl ConfigSpace for LayerSpace {
@@ -189,7 +199,8 @@ impl ConfigSpace for LayerSpace {
         of_tile * (1.0 + 0.2 * (layout_cost / all.max(1.0) - 1.0)) * across
     }
 
-    fn matches_rule_of_thumb(&self, _config: &KernelConfig) -> bool {
-        true
+    fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {
+        let knob = config.knobs.get("tile").unwrap_or_default();
+        self.tilings.iter().any(|t| t.knob == knob && t.tuned)
     }
 }

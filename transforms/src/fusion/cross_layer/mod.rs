@@ -226,7 +226,7 @@ impl CrossLayerReuse {
         }
         let halo = if halos.is_empty() { "none".to_string() } else { halos.join(", ") };
         format!(
-            "hand over on chip `{}` ({mode}, {levels} level{}): halo {halo}; in tiles of {}: recompute {:.1}% or rows kept, {} bytes on chip, {}",
+            "hand over on chip `{}` ({mode}, {levels} level{}): halo {halo}; in tiles of {}: recompute {:.1}%, {} bytes on chip, {}",
             names.join("` with `"),
             if levels == 1 { "" } else { "s" },
             cost.tile_text(),
