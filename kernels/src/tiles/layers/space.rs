@@ -107,7 +107,7 @@ fn tilings(flattened: &Flattened, folds: &[Fold]) -> Vec<Tiling> {
     }
     let mut found: Vec<Tiling> = all.iter().filter_map(|tile| tiling(flattened, folds, tile)).collect();
     found.sort_by(|a, b| a.cost.total_cmp(&b.cost));
-    let (first, rest) = found.split_at_mut(TILES.min(found.len()));
+    let (first, rest) = found.split_at(TILES.min(found.len()));
     let room = TUNED.saturating_sub(first.iter().filter(|t| t.tuned).count());
     let tuned: Vec<Tiling> = rest.iter().filter(|t| t.tuned).take(room).cloned().collect();
     found.truncate(TILES);

@@ -244,7 +244,19 @@ impl Printer<'_> {
     pub fn start(&mut self, operand: &Operand, first: &BTreeMap<String, Expr>) -> Result<String, KernelError> {
         let (at, lows) = match operand.copy.clone() {
             None => return self.pointer(&operand.element, first),
-            Some(Copied::Near { name, offset }) => return Ok(format!("{name} + {offset}")),
+            Some(Copied::Near { name, offset }) => {
+                // It begins where windows do; loops begin inside the picture.
+                let mut terms = vec![format!("{name} + {offset}")];
+                for (subscript, stride) in operand.element.subscripts.iter().zip(&operand.strides) {
+                    for (index, begin) in first.iter().filter(|(_, begin)| **begin != Expr::Int(0)) {
+                        let step = slope(subscript, index).and_then(|s| s.eval(&self.symbols()).ok()).unwrap_or(0);
+                        if step != 0 {
+                            terms.push(format!("{} * {}", integer(begin, self), step * stride));
+                        }
+                    }
+                }
+                return Ok(terms.join(" + "));
+            }
             Some(Copied::Whole { at, lows }) => (at, lows),
         };
         let mut terms = vec![format!("prepared + {at}")];
