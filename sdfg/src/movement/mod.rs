@@ -3,7 +3,7 @@
 //! A top-level unit is a kernel. It reads each distinct element of each heap container once and writes each once: that
 //! is the least any implementation of the kernel can move, `Q`. A view counts as its own slice. What a unit writes
 //! before it reads it is not read from memory; what it accumulates into is written only. A window counts the places that it reaches
-//! inside of its container ([`places`]); a memlet that is no box counts as the smallest box around it.
+//! inside of its container; a memlet that is no box counts as the smallest box around it.
 //!
 //! Flop of an operation follow its file in [`crate::library`] (the conventions of the paper's Table III). Flop of a
 //! scope are counted from its code: every arithmetic operation once a point, and what each combine costs.
