@@ -12,6 +12,8 @@ use sdfg::{Expr, Layout, Scalar, Unit};
 
 /// Lanes of a block: one and four cache lines of f32.
 const LANES: [u32; 2] = [16, 64];
+/// Iterations that are too few for a loop over vectors of images.
+const SHORT: i64 = 8;
 /// Loop orders: the scope's own, and those induced by the largest tensors.
 pub(crate) const ORDERS: usize = 3;
 
@@ -67,7 +69,17 @@ impl MapSpace {
             flattened.outer.iter().chain(flattened.statements.iter().flat_map(|f| &f.inner)).map(|r| r.index.clone()).collect();
         // The default (digit 0) walks the largest tensor in its natural order.
         let mut vectors: Vec<String> = vectors.into_iter().collect();
-        let natural = largest.first().map(|n| tensors[*n].layouts[0].clone()).unwrap_or_default();
+        // Images are walked as the largest result is: what is read may have no dim that any index runs along. Windows are too short for vectors.
+        let is_written = |n: &&usize| spec.arguments().get(**n).is_some_and(|a| a.access == crate::kernel::ArgumentAccess::Write);
+        let main = if spec.images { largest.iter().find(is_written) } else { largest.first() };
+        let natural = main.map(|n| tensors[*n].layouts[0].clone()).unwrap_or_default();
+        if spec.images {
+            let ranges = || flattened.outer.iter().chain(flattened.statements.iter().flat_map(|f| &f.inner));
+            let is_short = |index: &String| ranges().any(|r| r.index == *index && r.count < SHORT);
+            if !vectors.iter().all(is_short) {
+                vectors.retain(|index| !is_short(index));
+            }
+        }
         let along =
             |index: &String| dims.iter().find(|(i, _)| i == index).and_then(|(_, d)| natural.pieces.iter().position(|p| p.dim == *d));
         vectors.sort_by_key(|index| std::cmp::Reverse(along(index)));
