@@ -136,7 +136,12 @@ fn tiling(flattened: &Flattened, folds: &[Fold], tile: &BTreeMap<String, i64>) -
         work += flop * points * tiles as f64;
         least += flop * alone;
     }
-    let mut elements = 0;
+    // Sums that element-wise work follows stay in registers: what a product reads lies in the tile's memory.
+    let factor = |data: &String| {
+        let products = flattened.statements.iter().filter(|f| is_product(f, flattened));
+        products.flat_map(|f| &f.statement.reads).any(|(_, e)| e.data == *data)
+    };
+    let (mut elements, mut held) = (0, 0);
     for (data, tensor) in flattened.tensors.iter().filter(|(_, t)| t.space == MemorySpace::Local) {
         let of = |(dim, count): (usize, &i64)| {
             let fold = folds.iter().find(|f| f.data == *data && f.dim == dim);
@@ -144,12 +149,14 @@ fn tiling(flattened: &Flattened, folds: &[Fold], tile: &BTreeMap<String, i64>) -
         };
         let own: i64 = tensor.shape.iter().enumerate().map(of).product();
         let folded = |index: &str| folds.iter().any(|f| f.data == *data && f.outer == index);
-        elements += own * flattened.outer.iter().filter(|r| !folded(&r.index)).map(|r| size(&r.index)).product::<i64>();
+        let all = own * flattened.outer.iter().filter(|r| !folded(&r.index)).map(|r| size(&r.index)).product::<i64>();
+        elements += all;
+        held += if factor(data) { all } else { 0 };
     }
     if elements > lower::SCRATCH {
         return None;
     }
-    let near = (elements as f64 * 4.0 / NEAR).max(1.0).log2();
+    let near = (held as f64 * 4.0 / NEAR).max(1.0).log2();
     let workers = cores() as f64;
     let idle = (tiles as f64 / workers).ceil() * workers / tiles as f64;
     // Rows that are cut have borders of their own, and numbers of points that are known at run time alone.
@@ -159,7 +166,7 @@ fn tiling(flattened: &Flattened, folds: &[Fold], tile: &BTreeMap<String, i64>) -
     let calls = 1.0 + 4000.0 * tiles as f64 / work.max(1.0);
     let text: Vec<String> = tile.iter().filter(|(_, n)| **n > 1).map(|(index, n)| format!("{index}:{n}")).collect();
     let extent = |index: &String| flattened.outer.iter().find(|r| r.index == *index).map_or(1, |r| r.count);
-    let tuned = tile.iter().all(|(index, n)| tuner::sizes(extent(index)).contains(n)) && tuner::fits(elements as f64 * 4.0, NEAR);
+    let tuned = tile.iter().all(|(index, n)| tuner::sizes(extent(index)).contains(n)) && tuner::fits(held as f64 * 4.0, NEAR);
     Some(Tiling { knob: text.join(","), tuned, cost: work / least.max(1.0) * idle * calls * calls_of_rows * (1.0 + 0.1 * near) })
 }
 

@@ -52,16 +52,15 @@ pub(super) fn build(program: &Sdfg, (id, state): (StateId, &State), members: &[N
     Ok(Patch { summary, edits, containers: rebuilt.containers, drop: vec![], dims: vec![] })
 }
 
+/// A program with what the expansion of units added, their statements scope by scope, and their names.
+pub(in crate::fusion) type ExpandedUnits = (Sdfg, Vec<Vec<Statement>>, Vec<String>);
+
 /// The units of a state as statements, contractions expanded, scope by scope: the program with what the expansion added, the statements,
 /// and the names of the units.
 ///
 /// # Errors
 /// Units that are neither scopes nor contractions, and scopes with sequential indices.
-pub(in crate::fusion) fn expanded(
-    program: &Sdfg,
-    state: &State,
-    members: &[NodeId],
-) -> Result<(Sdfg, Vec<Vec<Statement>>, Vec<String>), Reason> {
+pub(in crate::fusion) fn expanded(program: &Sdfg, state: &State, members: &[NodeId]) -> Result<ExpandedUnits, Reason> {
     let (Expanded { program, scopes, .. }, names) = Expanded::of(program, state, members)?;
     Ok((program, scopes, names))
 }

@@ -10,7 +10,7 @@ pub(super) fn sets(units: &UnitGraph, apart: &dyn Fn(usize) -> bool, fits: &dyn 
     for unit in 0..units.all.len() {
         for data in units.writes(unit).iter().filter(|d| !units.leaves(**d)) {
             let reads = |n: &usize| units.all[*n].kind == Kind::Contraction;
-            if !units.readers(*data).iter().any(|n| reads(n)) {
+            if !units.readers(*data).iter().any(&reads) {
                 continue;
             }
             let members = around_of(units, *data, unit);
