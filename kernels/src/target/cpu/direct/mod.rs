@@ -198,22 +198,16 @@ impl Printer<'_> {
             }
             packed = Some(found);
         }
-        for t in 0..2 {
+        for (t, operand) in operands.iter_mut().enumerate() {
             let has_vectors = t == v || roles.both;
             let mine = packed.is_none() || t != v;
-            if partial
-                && has_vectors
-                && mine
-                && roles.lane.stride(t) == 1
-                && !operands[t].is_copied()
-                && self.is_given(&operands[t].element.data)
-            {
-                self.copy_whole(&mut operands[t], Some((group, depth)))?;
+            if partial && has_vectors && mine && roles.lane.stride(t) == 1 && !operand.is_copied() && self.is_given(&operand.element.data) {
+                self.copy_whole(operand, Some((group, depth)))?;
                 // Strides of the copy in the place of those in memory.
                 let all = [&mut roles.across, &mut roles.rows, &mut roles.loops, &mut roles.depth];
-                let strides = operands[t].strides.clone();
+                let strides = operand.strides.clone();
                 for axis in all.into_iter().flatten().chain([&mut roles.lane]) {
-                    axis.strides[t] = self.distance(&operands[t].element, &strides, &axis.indices[0])?;
+                    axis.strides[t] = self.distance(&operand.element, &strides, &axis.indices[0])?;
                 }
             }
         }
