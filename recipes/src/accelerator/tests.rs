@@ -283,7 +283,7 @@ fn a_wrong_certificate_is_refused() {
     };
     assert!(matches!(refused(&|c| c.format = 9), VerifyError::Format(9)));
     assert!(matches!(refused(&|c| c.steps[2] = "other".into()), VerifyError::Steps(_)));
-    assert!(matches!(refused(&|c| drop(c.groups.remove(1))), VerifyError::Groups));
+    assert!(matches!(refused(&|c| c.groups.truncate(1)), VerifyError::Groups));
     // A price that is left out, one below its floor, and a least that the prices do not give.
     let chosen = good.groups[0];
     let of = good.priced.iter().position(|p| (p.0, p.1) == chosen).unwrap();
@@ -343,4 +343,36 @@ fn plans_of_the_papers_networks_reach_their_figures() {
     assert!(mean(&|o| o.less_than(o.pointwise_fused_bytes)) >= 0.35);
     assert!(mean(&|o| o.speedup) >= 2.8 && best(&|o| o.speedup) >= 3.6);
     assert!(outcomes.iter().all(|o| o.simulated_bytes == o.planned_bytes));
+}
+
+#[test]
+fn layers_of_recipes_are_those_of_the_papers_networks() {
+    for (file, network) in [
+        ("vgg-19", networks::vgg19()),
+        ("googlenet", networks::googlenet()),
+        ("inception-v3", networks::inception_v3()),
+        ("resnet-18", networks::resnet(18)),
+        ("resnet-50", networks::resnet(50)),
+        ("squeezenet-1.0", networks::squeezenet(false)),
+        ("squeezenet-1.1", networks::squeezenet(true)),
+        ("mobilenet-v1", networks::mobilenet_v1()),
+    ] {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{file}.yaml"));
+        let recipe = crate::load::load(&path, crate::load::Overrides::default()).unwrap();
+        let found = super::derive::layers(&recipe.program).unwrap();
+        let seen = |g: &LayerGraph| {
+            let count = |kind: Kind| g.layers.iter().filter(|l| l.kind == kind).count();
+            let kinds = [Kind::Convolution, Kind::BatchNorm, Kind::Scale, Kind::Activation, Kind::Pooling, Kind::Add, Kind::Concat];
+            (g.baseline_bytes(), g.pointwise_fused_bytes(), g.bound_bytes(), g.flop(), kinds.map(count))
+        };
+        assert_eq!(seen(&found), seen(&network), "{file}");
+    }
+}
+
+#[test]
+fn what_is_no_layer_is_refused_with_its_place() {
+    let text = "model: m\ndims: {a: 4, b: 5, c: 6}\ninputs: {x: [a, b], y: [b, c]}\nsteps:\n  - \"z[a,c] = x[a,b] * y[b,c]\"\n";
+    let recipe = crate::load::load_str("m.yaml", text, crate::load::Overrides::default()).unwrap();
+    let why = super::derive::layers(&recipe.program).unwrap_err().to_string();
+    assert!(why.starts_with("m.yaml:5:") && why.contains("multiplies two values"), "{why}");
 }
