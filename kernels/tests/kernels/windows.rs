@@ -152,8 +152,11 @@ pub const WINDOWS: [(&str, Window); 11] = [
     ("volume", Window { space: &[[4, 3, 1, 1, 1, 1], [5, 3, 2, 1, 1, 1], [9, 2, 1, 1, 0, 1]], ..Window::PLAIN }),
 ];
 
+/// Makes a case of a window.
+pub type MakeOfWindow = fn(&Window) -> Case;
+
 /// What is made of a window.
-pub const KINDS: [(&str, fn(&Window) -> Case); 4] = [
+pub const KINDS: [(&str, MakeOfWindow); 4] = [
     ("convolution", Window::convolution),
     ("with epilogue", Window::with_epilogue),
     ("weights", Window::weights),
