@@ -133,8 +133,8 @@ pub fn verify(steps: &Steps, certificate: &Certificate, counted: &[u64]) -> Resu
         // A way through this cut matters only if it can end below the bound, and here below what is said to be least.
         let limit = said.unwrap_or(u64::MAX).min(certificate.bound.saturating_sub(rest[end]));
         let mut found: Option<u64> = None;
-        for begin in 0..end {
-            let Some(before) = least[begin] else { continue };
+        for (begin, before) in least.iter().enumerate().take(end) {
+            let &Some(before) = before else { continue };
             let own = || floor(steps, begin, end);
             match prices.get(&(begin, end)) {
                 Some(Some(price)) => {

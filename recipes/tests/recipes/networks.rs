@@ -51,7 +51,7 @@ fn drawn(number: u64, shape: &[usize]) -> ArrayD<f64> {
     let value = |at: u64| {
         let mut at = at.wrapping_mul(2_654_435_761).wrapping_add(number * 40_503 + 12_345) & 0xffff_ffff;
         at ^= at >> 16;
-        at = at.wrapping_mul(0x45d9_f3b) & 0xffff_ffff;
+        at = at.wrapping_mul(0x045d_9f3b) & 0xffff_ffff;
         at ^= at >> 16;
         let uniform = at as f64 / 2f64.powi(31) - 1.0;
         if shape.len() == 1 { 1.0 + 0.5 * uniform } else { uniform * factor }
@@ -74,10 +74,7 @@ fn inputs(program: &Sdfg) -> Tensors {
     let given = |role: Role| program.containers.values().filter(move |c| c.role == role).map(|c| c.name.clone());
     let (upstream, images): (Vec<String>, Vec<String>) = given(Role::Input).partition(|name| name.starts_with("d_"));
     let names = images.into_iter().chain(given(Role::Parameter)).chain(upstream);
-    names
-        .enumerate()
-        .map(|(n, name)| (name.clone(), drawn(n as u64, &program.shape_of(&name).unwrap().iter().map(|n| *n as usize).collect::<Vec<_>>())))
-        .collect()
+    names.enumerate().map(|(n, name)| (name.clone(), drawn(n as u64, &program.shape_of(&name).unwrap()))).collect()
 }
 
 fn holds(what: &str, tensor: &ArrayD<f64>, expected: [f64; 3]) {
