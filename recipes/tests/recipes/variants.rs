@@ -82,6 +82,17 @@ fn recipe(seed: u64) -> String {
     )
 }
 
+/// A layer and one that reads windows of it, forward, with biases that are not 0 where the picture ends.
+fn layers(window: i64, stride: i64) -> String {
+    let (pad, size) = ((window - 1) / 2, (28 - 1) / stride + 1);
+    format!(
+        "model: layers\ndims: {{n: 1, c: 192, h: 28, w: 28, m: 16, o: 32, r: {window}, s: {window}, p: {size}, q: {size}}}\ndtype: f32\n\
+         inputs:\n  x: [n, c, h, w]\nparameters:\n  k: [m, c]\n  b: [m]\n  f: [o, m, r, s]\n  e: [o]\nsteps:\n  \
+         - \"a[n,m,h,w] = relu(k[m,c] * x[n,c,h,w] + b[m])\"\n  \
+         - \"y[n,o,p,q] = relu(f[o,m,r,s] * a[n,m,{stride}*p+r-{pad},{stride}*q+s-{pad} else 0] + e[o])\"\noutputs: [y]\n"
+    )
+}
+
 /// With `--verify-each`, which compares results and gradients after every pass, no row of the table is wrong; every row occurs.
 #[test]
 fn every_row_is_right_over_random_recipes() -> Result<(), Failure> {
@@ -97,6 +108,14 @@ fn every_row_is_right_over_random_recipes() -> Result<(), Failure> {
             // A row's defining pass is in the log of its program.
             let defining = variant.key.id.row().defining;
             assert!(defining.is_none_or(|step| step.rewrote(&variant.steps)), "{}: {:?}\n{text}", variant.key, variant.steps);
+        }
+    }
+    // Layers hand over on cores alone.
+    for (window, stride) in [(3, 1), (5, 1), (3, 2)] {
+        let text = layers(window, stride);
+        let recipe = load_str("layers.yaml", &text, &[]).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        for variant in &programs_on(&recipe, true, None).map_err(|e| format!("{e}\n{text}"))?.variants {
+            *met.entry(variant.key.id).or_default() += 1;
         }
     }
     let made: BTreeSet<VariantId> = VARIANTS.iter().filter(|row| row.is_made_of_recipe()).map(|row| row.id).collect();
