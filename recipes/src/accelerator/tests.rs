@@ -158,6 +158,15 @@ proptest! {
     }
 }
 
+/// The certificate names a way to a cut that the verifier's floors rule out: it cannot matter, so nothing is wrong.
+#[test]
+fn a_way_that_cannot_end_below_the_bound_is_not_compared() {
+    let plan = partition(&random_network(13506736336717908276), 504).unwrap();
+    let planned: u64 = plan.groups.iter().map(|g| g.price.moved).sum();
+    let traffic = simulate(&plan.steps, &Moves::of(&plan.steps, &plan.groups, 504).unwrap(), 504).unwrap();
+    assert_eq!(verify(&plan.steps, &Certificate::of(&plan, 504), &traffic.groups), Ok(planned));
+}
+
 /// A group of steps as a network of its own.
 fn part_of(steps: &Steps, group: Span) -> Steps {
     let (_, leaving) = steps.boundary(group);

@@ -129,7 +129,8 @@ pub fn verify(steps: &Steps, certificate: &Certificate, counted: &[u64]) -> Resu
     let mut least: Vec<Option<u64>> = vec![None; count + 1];
     least[0] = Some(0);
     for end in 1..=count {
-        let said = certificate.least[end];
+        // The planner's floors may be lower than those here: a way that cannot end below the bound is neither needed nor wrong.
+        let said = certificate.least[end].filter(|said| said.saturating_add(rest[end]) < certificate.bound);
         // A way through this cut matters only if it can end below the bound, and here below what is said to be least.
         let limit = said.unwrap_or(u64::MAX).min(certificate.bound.saturating_sub(rest[end]));
         let mut found: Option<u64> = None;
