@@ -6,7 +6,7 @@
 //!
 //! Three modes are found from the graph: *straight*, one layer after another; *split*, several layers read one; *merge*, one layer reads
 //! what several make. Element-wise work between them is free. The scope that a patch inserts says what one outer point needs (see
-//! [`window`]); templates run it in tiles, within which windows of neighbouring points overlap.
+//! `window.rs`); templates run it in tiles, within which windows of neighbouring points overlap.
 //!
 //! *Legal when* every intermediate is needed inside alone, its readers move over it with one outer index each dim, and they declare one
 //! fill. What lies outside the picture is the fill of the consumer's read, never what the producer would compute there.
