@@ -9,6 +9,7 @@
 //!   ([`alternatives`]);
 //! - [`solve`]: the shortest path of the paper ([`config_graph`], [`shortest_path`], [`solve::sssp`]), or the optimum with a proof
 //!   ([`exact`], for many equal layers [`stack`]); [`selection`] is the entrance;
+//! - [`packing`]: which patterns of operators become kernels, chosen from scores alone, with a proof of its own;
 //! - [`certify`]: a proof as a file ([`certificate`]), its checker ([`verify`]), and what else could be chosen ([`explain`]).
 //!
 //! # What a choice costs
@@ -22,6 +23,7 @@
 pub mod certify;
 pub mod measure;
 pub mod model;
+pub mod packing;
 pub mod problem;
 pub mod solve;
 

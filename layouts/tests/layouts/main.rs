@@ -6,6 +6,7 @@ mod certificate;
 mod encoder;
 mod exact;
 mod folders;
+mod packing;
 mod scale;
 mod sites;
 mod stack;
