@@ -210,6 +210,10 @@ fn touched(unit: &Unit) -> (Vec<String>, Vec<String>) {
         Unit::Operation(operation) => {
             (operation.inputs.iter().map(|o| o.data.clone()).collect(), operation.outputs.iter().map(|o| o.data.clone()).collect())
         }
+        Unit::Nested(nested) if nested.repeat.is_some() => {
+            let (given, made) = nested.boundary();
+            (given.into_iter().collect(), made.into_iter().collect())
+        }
         Unit::Nested(nested) => {
             let units = nested.program.units();
             let all: Vec<(Vec<String>, Vec<String>)> = units.iter().map(|(_, _, unit)| touched(unit)).collect();

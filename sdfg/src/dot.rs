@@ -7,7 +7,7 @@ use crate::data::{Role, Storage};
 use crate::graph::Sdfg;
 use crate::library::Class;
 use crate::memlet::Memlet;
-use crate::node::{Index, Node, NodeId};
+use crate::node::{Index, Loop, Node, NodeId};
 use crate::scalar::Scalar;
 use crate::state::State;
 use crate::symbol::Expr;
@@ -148,7 +148,12 @@ impl Drawing {
                     self.node(depth, &own, &library.name, &format!("shape=box, fillcolor=\"{colour}\""));
                 }
                 Node::Nested(nested) => {
-                    self.node(depth, &own, &nested.name, "shape=component");
+                    let loops = |repeat: &Loop| {
+                        let order = if repeat.reversed { "from the last to the first" } else { "from the first to the last" };
+                        format!("{}\nfor each {}, {order}", nested.name, repeat.dim)
+                    };
+                    let label = nested.repeat.as_ref().map_or(nested.name.clone(), loops);
+                    self.node(depth, &own, &label, "shape=component");
                     self.inner(&nested.name, &nested.program, &own, depth);
                 }
             }

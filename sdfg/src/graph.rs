@@ -259,14 +259,13 @@ impl Sdfg {
     /// # Errors
     /// Containers that are not declared.
     pub fn insert_nested(&mut self, state: StateId, nested: &Nested) -> Result<NodeId, BuildError> {
-        let (mut reads, mut writes) = (Vec::new(), Vec::new());
-        for inner in nested.program.containers.values().filter(|c| c.storage == Storage::Heap && c.role != Role::Transient) {
-            let unknown =
-                || BuildError::UnknownContainer { program: self.name.clone(), user: nested.name.clone(), data: inner.name.clone() };
-            let memlet = self.whole(&inner.name).ok_or_else(unknown)?;
-            let made = matches!(inner.role, Role::Output | Role::Gradient);
-            if made { &mut writes } else { &mut reads }.push(memlet);
-        }
+        let whole = |data: &String| {
+            let unknown = || BuildError::UnknownContainer { program: self.name.clone(), user: nested.name.clone(), data: data.clone() };
+            self.whole(data).ok_or_else(unknown)
+        };
+        let (given, made) = nested.boundary();
+        let reads = given.iter().map(whole).collect::<Result<Vec<_>, BuildError>>()?;
+        let writes = made.iter().map(whole).collect::<Result<Vec<_>, BuildError>>()?;
         let program = self.name.clone();
         let target = self.state_mut(state).ok_or(BuildError::UnknownState { program, state })?;
         let node = target.add_node(Node::Nested(nested.clone()), None);

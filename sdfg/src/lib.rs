@@ -33,6 +33,7 @@ pub mod node;
 pub mod philox;
 pub mod propagate;
 pub mod random;
+pub mod recurrence;
 pub mod rename;
 pub mod rounding;
 pub mod scalar;
@@ -51,8 +52,8 @@ pub use layout::Layout;
 pub use library::{Class, Op};
 pub use memlet::{Combine, Fill, Memlet, Range};
 pub use node::{
-    Computation, Direction, Edge, EdgeId, Index, IndexKind, Library, Map, Nested, Node, NodeId, Operand, Operation, Port, StateId, Tasklet,
-    Vertex,
+    Computation, Direction, Edge, EdgeId, Index, IndexKind, Library, Loop, Map, Nested, Node, NodeId, Operand, Operation, Port, Slice, StateId,
+    Tasklet, Vertex,
 };
 pub use scalar::{Binary, Scalar, Unary};
 pub use scope::{Item, Scope, Unit};

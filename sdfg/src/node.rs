@@ -1,12 +1,12 @@
 //! What stands at the vertices of a state, and the edges between them.
 
-use crate::data::Origin;
+use crate::data::{Container, Origin, Role, Storage};
 use crate::graph::Sdfg;
 use crate::library::Op;
 use crate::memlet::{Combine, Fill, Memlet};
 use crate::scalar::Scalar;
 use crate::symbol::Expr;
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -138,13 +138,59 @@ pub struct Nested {
     pub program: Box<Sdfg>,
     /// Inner symbol → outer expression.
     pub symbols: IndexMap<String, Expr>,
+    /// How often it runs and on what; once, on whole containers, without one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub repeat: Option<Loop>,
+}
+
+/// A nested program that runs once for each value of an index, one after the other: the body of a loop over time.
+///
+/// Inside, a container has no dim for the index. `h[t-1]` is the input `h.before` there, a slice of `h`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loop {
+    /// The symbol that [`Slice::at`] is an expression of. The program inside does not mention it.
+    pub index: String,
+    /// The dim of the outside that it runs along, whole.
+    pub dim: String,
+    /// Whether it runs from the last value down to 0.
+    pub reversed: bool,
+    /// Inner container → the part of an outer one that it stands for. One that is not named here is an outer container as a whole, or
+    /// a transient of the body.
+    pub slices: IndexMap<String, Slice>,
+}
+
+/// The part of a container that the body of a loop sees in one iteration.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Slice {
+    pub data: String,
+    /// The dimension that the body does not see, and the place along it; the whole container without one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub at: Option<(usize, Expr)>,
+    /// The value of all elements where the place lies outside of the container.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fill: Option<Fill>,
 }
 
 impl Nested {
+    /// The outer container that an inner one is, or is a slice of.
+    pub fn outer<'a>(&'a self, inner: &'a str) -> &'a str {
+        self.repeat.as_ref().and_then(|repeat| repeat.slices.get(inner)).map_or(inner, |slice| &slice.data)
+    }
+
+    /// Outer containers that it is given and that it makes, each once, by the roles inside. What a loop makes itself and reads at another
+    /// time is not given.
+    pub fn boundary(&self) -> (IndexSet<String>, IndexSet<String>) {
+        let heap = || self.program.containers.values().filter(|c| c.storage == Storage::Heap);
+        let named = |c: &Container| self.outer(&c.name).to_string();
+        let made: IndexSet<String> = heap().filter(|c| matches!(c.role, Role::Output | Role::Gradient)).map(named).collect();
+        let given = heap().filter(|c| matches!(c.role, Role::Input | Role::Parameter)).map(named);
+        (given.filter(|data| !made.contains(data)).collect(), made)
+    }
+
     /// Whether nothing inside is handed on: its units need nothing of one another and can be one kernel.
     pub fn is_group(&self) -> bool {
-        let given = |c: &crate::data::Container| c.role != crate::data::Role::Transient;
-        self.program.states().count() == 1 && self.program.containers.values().all(given)
+        let given = |c: &Container| c.role != Role::Transient;
+        self.repeat.is_none() && self.program.states().count() == 1 && self.program.containers.values().all(given)
     }
 }
 

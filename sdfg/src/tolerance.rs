@@ -33,7 +33,7 @@ use crate::graph::Sdfg;
 use crate::library::OperatorError;
 use crate::memlet::Combine;
 use crate::movement::MovementError;
-use crate::node::{Computation, Index, Operation};
+use crate::node::{Computation, Index, Loop, Nested, Operation};
 use crate::scalar::{Binary, Scalar};
 use crate::scope::{Item, Scope, Unit};
 use crate::symbol::SymbolError;
@@ -260,7 +260,10 @@ impl Chains<'_> {
         match unit {
             Unit::Operation(operation) => self.operation(operation, &mut vec![]),
             Unit::Scope(scope) => self.scope(scope, &mut vec![]),
-            Unit::Nested(nested) => self.inside(&nested.program),
+            Unit::Nested(nested) => match &nested.repeat {
+                Some(repeat) => self.repeated(nested, repeat),
+                None => self.inside(&nested.program),
+            },
         }
     }
 
@@ -269,6 +272,22 @@ impl Chains<'_> {
         let result = program.units().iter().try_for_each(|(_, _, unit)| inner.unit(unit));
         self.known = inner.known;
         result
+    }
+
+    /// A loop: the errors of one iteration are handed to the next, so the last one carries those of all.
+    fn repeated(&mut self, nested: &Nested, repeat: &Loop) -> Result<(), ToleranceError> {
+        let symbol = |source| ToleranceError::Symbol { unit: self.unit.to_string(), source };
+        let trips = self.program.size_of(&repeat.dim).eval(&self.program.sizes).map_err(symbol)?.max(1) as u64;
+        let mut inner = Chains { program: &nested.program, unit: self.unit, known: BTreeMap::new() };
+        nested.program.units().iter().try_for_each(|(_, _, unit)| inner.unit(unit))?;
+        let most = inner.known.values().copied().fold(Chain::default(), longer);
+        let all = Chain {
+            length: most.length.saturating_mul(trips),
+            depth: most.depth.saturating_mul(trips),
+            stored: most.stored * trips as f64,
+        };
+        self.known.extend(nested.boundary().1.into_iter().map(|data| (data, all)));
+        Ok(())
     }
 
     fn operation(&mut self, operation: &Operation, around: &mut Vec<Index>) -> Result<(), ToleranceError> {

@@ -35,6 +35,7 @@ pub use sections::{KEYS, TENSOR_KEYS, TRAIN_KEYS};
 use header::Header;
 use names::nearest;
 use problem::{Place, Problems};
+use sdfg::recurrence::RecurrenceError;
 use sdfg::{Container, Dtype, Role, Sdfg};
 use source::Source;
 use std::io::Read;
@@ -262,10 +263,13 @@ fn build(header: &Header, steps: Steps, outputs: &[String], problems: &mut Probl
     fit(&program, &steps.operations, problems);
     let state = program.add_state("forward");
     if problems.is_empty() {
-        for operation in &steps.operations {
-            if let Err(error) = program.insert_operation(state, operation) {
-                problems.add(Place::START, Problem::Build(error.to_string()));
-            }
+        if let Err(error) = sdfg::recurrence::insert(&mut program, state, steps.operations, &|_| false) {
+            let place = error.origin().map_or(Place::START, |o| Place::at(o.line, o.column));
+            let problem = match error {
+                RecurrenceError::Build(error) => Problem::Build(error.to_string()),
+                other => Problem::Recurrence(other.to_string()),
+            };
+            problems.add(place, problem);
         }
     }
     program

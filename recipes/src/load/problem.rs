@@ -228,6 +228,8 @@ pub enum Problem {
     TrainTwice,
     #[error("the program cannot be built: {0}; this is a fault of Memlet, please report it with the recipe")]
     Build(String),
+    #[error("{0}")]
+    Recurrence(String),
 }
 
 /// Collects problems, so that all of them are reported at once.

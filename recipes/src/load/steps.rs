@@ -24,8 +24,10 @@ pub struct Steps {
     pub operations: Vec<Operation>,
     /// Results in order of assignment, with their places.
     pub results: IndexMap<String, Place>,
-    /// Tensors that some step reads.
+    /// Tensors that some step reads; what steps that need each other read at other times does not count.
     pub read: IndexSet<String>,
+    /// Results that a step above their own reads at another time.
+    ahead: IndexSet<String>,
 }
 
 /// A step that is assigned somewhere: what the order of steps is judged by.
@@ -73,6 +75,10 @@ impl Steps {
             }
         }
         let mut found = Steps::default();
+        let recurrent = Recurrent::of(&assignments, &steps);
+        for (_, step) in steps.iter().filter(|(_, step)| recurrent.0.contains_key(&step.name.text)) {
+            found.announce(step, header);
+        }
         for (within, step) in &steps {
             problems.enter(*within);
             let absent = |name: &str| match assignments.get(name) {
@@ -83,19 +89,38 @@ impl Steps {
                 None if broken.contains(name) => Absence::Reported,
                 None => Absence::Unknown,
             };
-            found.add(step, header, &absent, problems);
+            found.add(step, &recurrent, header, &absent, problems);
         }
         problems.enter(0);
         found
     }
 
-    fn add(&mut self, step: &Assigned, header: &mut Header, absent: &dyn Fn(&str) -> Absence, problems: &mut Problems) {
+    /// Declares a result before its step is read: a step may read it at another time.
+    fn announce(&mut self, step: &Assigned, header: &mut Header) {
+        let name = &step.name;
+        if header.declared(&name.text).is_none() {
+            let dims: Vec<String> = step.indices.iter().map(|i| i.text.clone()).filter(|i| header.is_index(i)).collect();
+            let sound = dims.len() == step.indices.len();
+            let tensor = Tensor { place: name.place, dims, dtype: header.dtype, role: Role::Transient, grad: false, range: None, sound };
+            header.tensors.insert(name.text.clone(), tensor);
+            self.ahead.insert(name.text.clone());
+        }
+    }
+
+    fn add(
+        &mut self,
+        step: &Assigned,
+        recurrent: &Recurrent,
+        header: &mut Header,
+        absent: &dyn Fn(&str) -> Absence,
+        problems: &mut Problems,
+    ) {
         let name = &step.name;
         let before = problems.failures();
         usable(name, problems);
         if let Some(first) = self.results.get(&name.text) {
             problems.add(name.place, Problem::AssignedTwice { name: name.text.clone(), line: first.line });
-        } else if let Some(line) = header.declared(&name.text) {
+        } else if let Some(line) = header.declared(&name.text).filter(|_| !self.ahead.contains(&name.text)) {
             problems.add(name.place, Problem::DeclaredTwice { name: name.text.clone(), line });
         }
         let mut left: Vec<String> = Vec::new();
@@ -104,7 +129,8 @@ impl Steps {
                 left.push(index.text.clone());
             }
         }
-        names(&step.value, &mut self.read);
+        let at_other_times = |tensor: &str, subscripts: &[Node]| recurrent.together(&name.text, tensor) && is_shifted(subscripts);
+        names_but(&step.value, &at_other_times, &mut self.read);
         let mut resolver = Resolver { header, problems, absent };
         resolver.distinct(&name.text, &step.indices);
         let expression = sugar::replaced(&step.value, &left, resolver.header, resolver.problems);
@@ -166,18 +192,67 @@ fn beyond(header: &Header, operations: &[Operation]) -> Option<f64> {
     found
 }
 
+/// The steps that need each other and read one another at other times: result → the number of its group.
+struct Recurrent(IndexMap<String, usize>);
+
+impl Recurrent {
+    fn of(assignments: &IndexMap<String, Assignment>, steps: &[(u32, Assigned)]) -> Recurrent {
+        let mut groups: Vec<Vec<&str>> = Vec::new();
+        for name in assignments.keys() {
+            let depends = assignments[name].needs.iter().any(|need| assignments.contains_key(need) && reaches(assignments, need, name));
+            if !depends {
+                continue;
+            }
+            let both = |other: &str| reaches(assignments, name, other) && reaches(assignments, other, name);
+            match groups.iter_mut().find(|group| both(group[0])) {
+                Some(group) => group.push(name),
+                None => groups.push(vec![name]),
+            }
+        }
+        let mut found = IndexMap::new();
+        for (n, group) in groups.iter().enumerate() {
+            let shifts = |step: &Assigned| group.contains(&step.name.text.as_str()) && reads_shifted(&step.value, group);
+            if steps.iter().any(|(_, step)| shifts(step)) {
+                found.extend(group.iter().map(|name| (name.to_string(), n)));
+            }
+        }
+        Recurrent(found)
+    }
+
+    fn together(&self, one: &str, other: &str) -> bool {
+        self.0.get(one).is_some_and(|group| self.0.get(other) == Some(group))
+    }
+}
+
+/// Whether an expression reads one of some tensors under a subscript that is no plain index.
+fn reads_shifted(node: &Node, of: &[&str]) -> bool {
+    let own = matches!(&node.ast, Ast::Access(name, subscripts, _) if of.contains(&name.as_str()) && is_shifted(subscripts));
+    own || node.parts().into_iter().any(|part| reads_shifted(part, of))
+}
+
+fn is_shifted(subscripts: &[Node]) -> bool {
+    subscripts.iter().any(|subscript| !matches!(subscript.ast, Ast::Word(_)))
+}
+
 /// Every name that may be a tensor in an expression.
 fn names(node: &Node, found: &mut IndexSet<String>) {
+    names_but(node, &|_, _| false, found);
+}
+
+/// As [`names`], without the accesses that do not count.
+fn names_but(node: &Node, skips: &dyn Fn(&str, &[Node]) -> bool, found: &mut IndexSet<String>) {
     match &node.ast {
         Ast::List(_) => {}
         // Names in subscripts are those of dims and constants.
-        Ast::Access(name, ..) => {
-            found.insert(name.clone());
+        Ast::Access(name, subscripts, _) => {
+            if !skips(name, subscripts) {
+                found.insert(name.clone());
+            }
         }
         Ast::Word(name) => {
             found.insert(name.clone());
         }
-        _ => node.parts().into_iter().for_each(|part| names(part, found)),
+        _ => node.parts().into_iter().for_each(|part| names_but(part, skips, found)),
     }
 }
 

@@ -7,7 +7,7 @@ use super::{InterpretError, Run, Tensors, contraction};
 use crate::data::{Container, Role, Storage};
 use crate::graph::{Condition, Relation, Sdfg};
 use crate::library::Op;
-use crate::node::{NodeId, Operation, StateId};
+use crate::node::{Loop, Nested, NodeId, Operation, Slice, StateId};
 use crate::scope::{Item, Scope, Unit};
 use crate::symbol::{Bindings, Expr};
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,6 +121,10 @@ fn touched(program: &Sdfg, unit: &Unit) -> (BTreeSet<String>, BTreeSet<String>) 
             operands(scope, &mut reads, &mut writes);
             (reads.into_iter().filter(is_heap).collect(), writes.into_iter().filter(is_heap).collect())
         }
+        Unit::Nested(nested) if nested.repeat.is_some() => {
+            let (given, made) = nested.boundary();
+            (given.into_iter().collect(), made.into_iter().collect())
+        }
         Unit::Nested(nested) => shared_names(program, &nested.program),
     }
 }
@@ -233,7 +237,10 @@ impl Machine<'_> {
                     let value = value.eval(&self.symbols).map_err(|source| InterpretError::Symbol { user: nested.name.clone(), source })?;
                     symbols.insert(name.clone(), value);
                 }
-                self.nested(place, &nested.program, symbols)
+                match &nested.repeat {
+                    Some(repeat) => self.repeated(nested, repeat, symbols),
+                    None => self.nested(place, &nested.program, symbols),
+                }
             }
         }
     }
@@ -255,6 +262,36 @@ impl Machine<'_> {
         for data in &writes {
             if let (Some(container), Some(tensor)) = (self.program.containers.get(data), results.get(data)) {
                 self.memory.load(container, tensor)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the body of a loop once for each value of its index, on slices of this program's containers.
+    fn repeated(&mut self, nested: &Nested, repeat: &Loop, symbols: Bindings) -> Result<(), InterpretError> {
+        let at = |source| InterpretError::Symbol { user: nested.name.clone(), source };
+        let trips = self.program.size_of(&repeat.dim).eval(&self.symbols).map_err(at)?;
+        let inside = &nested.program;
+        let made = |c: &Container| matches!(c.role, Role::Output | Role::Gradient);
+        for n in 0..trips {
+            let now = if repeat.reversed { trips - 1 - n } else { n };
+            let place = |slice: &Slice| match &slice.at {
+                Some((axis, at)) => at.eval_with(&|name| if name == repeat.index { Some(now) } else { symbols.get(name).copied() }).map(|at| Some((*axis, at))),
+                None => Ok(None),
+            };
+            let mut inputs = Tensors::new();
+            for container in heap(inside).filter(|c| c.role != Role::Transient && !made(c)) {
+                let found = match repeat.slices.get(&container.name) {
+                    Some(slice) => self.memory.read_slice(&slice.data, place(slice).map_err(at)?, slice.fill.map(|fill| fill.0)),
+                    None => self.memory.read(&container.name),
+                };
+                let missing = || InterpretError::Missing { program: nested.name.clone(), data: nested.outer(&container.name).to_string() };
+                inputs.insert(container.name.clone(), found.ok_or_else(missing)?);
+            }
+            let results = interpret(inside, &symbols, &inputs, self.run, &mut self.watch)?;
+            for container in heap(inside).filter(|c| made(c)) {
+                let (Some(slice), Some(tensor)) = (repeat.slices.get(&container.name), results.get(&container.name)) else { continue };
+                self.memory.load_slice(&slice.data, place(slice).map_err(at)?, tensor);
             }
         }
         Ok(())

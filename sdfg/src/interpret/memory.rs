@@ -126,6 +126,38 @@ impl Memory {
         ArrayD::from_shape_vec(IxDyn(&slot.shape), values).ok()
     }
 
+    /// The slot of a slice: one place along a dimension, or the whole container. `None` outside.
+    fn slice(&self, data: &str, at: Option<(usize, i64)>) -> Option<Slot> {
+        let mut slot = self.slots.get(data)?.clone();
+        if let Some((axis, at)) = at {
+            let at = usize::try_from(at).ok().filter(|at| slot.shape.get(axis).is_some_and(|size| at < size))?;
+            slot.base += at * slot.strides[axis];
+            slot.shape.remove(axis);
+            slot.strides.remove(axis);
+        }
+        Some(slot)
+    }
+
+    /// Copies a slice out; one that lies outside of the container is filled.
+    pub fn read_slice(&self, data: &str, at: Option<(usize, i64)>, fill: Option<f64>) -> Option<ArrayD<f64>> {
+        let Some(slot) = self.slice(data, at) else {
+            let (mut shape, (axis, _)) = (self.slots.get(data)?.shape.clone(), at?);
+            (axis < shape.len()).then(|| shape.remove(axis))?;
+            return Some(ArrayD::from_elem(IxDyn(&shape), fill?));
+        };
+        let buffer = self.buffers.get(slot.buffer)?;
+        ArrayD::from_shape_vec(IxDyn(&slot.shape), slot.positions().into_iter().map(|p| buffer[p]).collect()).ok()
+    }
+
+    /// Copies a tensor into a slice.
+    pub fn load_slice(&mut self, data: &str, at: Option<(usize, i64)>, tensor: &ArrayD<f64>) {
+        let Some(slot) = self.slice(data, at) else { return };
+        let buffer = &mut self.buffers[slot.buffer];
+        for (position, value) in slot.positions().into_iter().zip(tensor.iter()) {
+            buffer[position] = *value;
+        }
+    }
+
     /// Gives every element of a part of a container one value; the part is (first, one past the last) in each dimension.
     pub fn fill_part(&mut self, data: &str, part: &[(usize, usize)], value: f64) {
         let Some(slot) = self.slots.get(data) else { return };

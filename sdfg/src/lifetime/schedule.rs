@@ -133,6 +133,11 @@ fn touched(unit: &Unit, reads: &mut Vec<String>, writes: &mut Vec<String>) {
             writes.extend(operation.outputs.iter().map(|o| o.data.clone()));
         }
         Unit::Scope(scope) => touched_in(scope, reads, writes),
+        Unit::Nested(nested) if nested.repeat.is_some() => {
+            let (given, made) = nested.boundary();
+            reads.extend(given);
+            writes.extend(made);
+        }
         Unit::Nested(nested) => nested.program.units().iter().for_each(|(_, _, unit)| touched(unit, reads, writes)),
     }
 }

@@ -16,7 +16,7 @@ use crate::data::Storage;
 use crate::graph::Sdfg;
 use crate::library::{Class, arithmetic};
 use crate::memlet::{Combine, Memlet, Range};
-use crate::node::{Computation, Direction, Index, IndexKind, Operation};
+use crate::node::{Computation, Direction, Index, IndexKind, Nested, Operation};
 use crate::propagate;
 use crate::scalar::{Binary, Scalar};
 use crate::scope::{Item, Scope, Unit};
@@ -130,6 +130,17 @@ fn together(name: &str, pass: Direction, kernels: Vec<Movement>) -> Option<Movem
     Some(whole)
 }
 
+/// A kernel of a loop's body, run so many times on slices: what it touches bears the names of the outside.
+fn repeated(kernel: &mut Movement, nested: &Nested, pass: Direction, trips: u64) {
+    kernel.pass = pass;
+    kernel.flop = kernel.flop.saturating_mul(trips);
+    for traffic in kernel.reads.iter_mut().chain(&mut kernel.writes).chain(&mut kernel.masks) {
+        traffic.data = nested.outer(&traffic.data).to_string();
+        traffic.elements = traffic.elements.saturating_mul(trips);
+        traffic.bytes = traffic.bytes.saturating_mul(trips);
+    }
+}
+
 /// One unit: one kernel, or several if it is a nested program that is no group.
 pub fn unit_movement(program: &Sdfg, unit: &Unit, pass: Direction) -> Result<Vec<Movement>, MovementError> {
     unit_movement_under(program, &program.sizes, unit, pass)
@@ -152,7 +163,12 @@ fn unit_movement_under(program: &Sdfg, symbols: &Bindings, unit: &Unit, pass: Di
                 let value = value.eval(symbols).map_err(|source| MovementError::Symbol { unit: nested.name.clone(), source })?;
                 inner.insert(name.clone(), value);
             }
-            let kernels = movement_under(&nested.program, &inner)?;
+            let mut kernels = movement_under(&nested.program, &inner)?;
+            if let Some(repeat) = &nested.repeat {
+                let trips = program.size_of(&repeat.dim).eval(symbols);
+                let trips = trips.map_err(|source| MovementError::Symbol { unit: nested.name.clone(), source })?.max(0) as u64;
+                kernels.iter_mut().for_each(|kernel| repeated(kernel, nested, pass, trips));
+            }
             return Ok(if nested.is_group() { together(&nested.name, pass, kernels).into_iter().collect() } else { kernels });
         }
     };

@@ -11,7 +11,7 @@ use crate::graph::{Condition, Relation, Sdfg, Transition};
 use crate::library::operator::{Field, Fields, Shape};
 use crate::library::{DEFINITIONS, Op};
 use crate::memlet::{Combine, Fill, Memlet, Range};
-use crate::node::{Direction, Edge, EdgeId, Index, IndexKind, Library, Map, Nested, Node, NodeId, Port, StateId, Tasklet, Vertex};
+use crate::node::{Direction, Edge, EdgeId, Index, IndexKind, Library, Loop, Map, Nested, Node, NodeId, Port, Slice, StateId, Tasklet, Vertex};
 use crate::scalar::Scalar;
 use crate::state::State;
 use crate::symbol::Expr;
@@ -280,10 +280,40 @@ fn node(cursor: &mut Cursor) -> Result<Node, TextError> {
         let name = cursor.want_name("the name of the nested program")?;
         cursor.want("[")?;
         let symbols = cursor.list("]", |c| pair(c, "a symbol", expr, |s| Expr::sym(s)))?.into_iter().collect();
+        let repeat = if cursor.eat_word("for") { Some(repeat(cursor)?) } else { None };
         let program = Box::new(cursor.nested(10, program)?);
-        return Ok(Node::Nested(Nested { name, program, symbols }));
+        return Ok(Node::Nested(Nested { name, program, symbols, repeat }));
     }
     Err(cursor.expected("`access`, `map`, `exit`, `tasklet`, `library` or `nested`"))
+}
+
+/// `t over t reversed (h.before is h[0 at t-1 else 0])`.
+fn repeat(cursor: &mut Cursor) -> Result<Loop, TextError> {
+    let index = cursor.want_name("the index of the loop")?;
+    cursor.want_word("over")?;
+    let dim = cursor.want_name("a dim")?;
+    let reversed = cursor.eat_word("reversed");
+    cursor.want("(")?;
+    let slices = cursor.list(")", slice)?.into_iter().collect();
+    Ok(Loop { index, dim, reversed, slices })
+}
+
+fn slice(cursor: &mut Cursor) -> Result<(String, Slice), TextError> {
+    let inner = cursor.want_name("a container of the body")?;
+    cursor.want_word("is")?;
+    let data = cursor.want_name("the name of a container")?;
+    cursor.want("[")?;
+    let (mut at, mut fill) = (None, None);
+    if !cursor.sees("]") && !matches!(cursor.peek(), Token::Name { quoted: false, text } if text == "else") {
+        let axis: u32 = cursor.integer("the number of a dimension")?;
+        cursor.want_word("at")?;
+        at = Some((axis as usize, expr(cursor)?));
+    }
+    if cursor.eat_word("else") {
+        fill = Some(Fill(cursor.float()?));
+    }
+    cursor.want("]")?;
+    Ok((inner, Slice { data, at, fill }))
 }
 
 fn index(cursor: &mut Cursor) -> Result<Index, TextError> {

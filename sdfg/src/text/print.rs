@@ -8,7 +8,7 @@ use crate::graph::{Relation, Sdfg, Transition};
 use crate::library::Op;
 use crate::library::operator::{Field, Shape};
 use crate::memlet::Memlet;
-use crate::node::{Direction, Index, IndexKind, Library, Node, NodeId, Port};
+use crate::node::{Direction, Index, IndexKind, Library, Loop, Node, NodeId, Port, Slice};
 use crate::state::State;
 use crate::symbol::Expr;
 use std::collections::BTreeMap;
@@ -231,10 +231,23 @@ fn show_node(node: &Node, depth: usize, into: &mut String) {
         Node::Library(library) => _ = writeln!(into, "{}", show_library(library)),
         Node::Nested(nested) => {
             let symbols = list(&nested.symbols, |(inner, outer)| format!("{}={outer}", name(inner)));
-            _ = writeln!(into, "nested {} [{symbols}]", name(&nested.name));
+            let repeat = nested.repeat.as_ref().map_or(String::new(), show_loop);
+            _ = writeln!(into, "nested {} [{symbols}]{repeat}", name(&nested.name));
             show_program(&nested.program, depth + 1, into);
         }
     }
+}
+
+/// ` for t over t reversed (h.before is h[0 at t-1 else 0])`.
+fn show_loop(repeat: &Loop) -> String {
+    let Loop { index, dim, reversed, slices } = repeat;
+    let slice = |(inner, slice): (&String, &Slice)| {
+        let at = slice.at.as_ref().map_or(String::new(), |(axis, at)| format!("{axis} at {at}"));
+        let fill = slice.fill.map_or(String::new(), |fill| format!(" else {fill}"));
+        format!("{} is {}[{at}{fill}]", name(inner), name(&slice.data))
+    };
+    let reversed = if *reversed { " reversed" } else { "" };
+    format!(" for {} over {}{reversed} ({})", name(index), name(dim), list(slices, slice))
 }
 
 fn show_library(library: &Library) -> String {

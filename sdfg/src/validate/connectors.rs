@@ -1,9 +1,10 @@
 //! Connectors of tasklets, library nodes and maps; boundaries of nested programs.
 
 use super::{Kind, Report, validate_inside};
+use crate::data::{Role, Storage};
 use crate::graph::Sdfg;
 use crate::library::operator::Field;
-use crate::node::{Library, Node, NodeId, StateId, Tasklet};
+use crate::node::{Library, Loop, Nested, Node, NodeId, StateId, Tasklet};
 use crate::scalar::Scalar;
 use crate::state::State;
 use crate::symbol::Expr;
@@ -19,7 +20,10 @@ pub(super) fn check(report: &mut Report, id: StateId, state: &State) {
                 let given = nested.symbols.keys().cloned().collect();
                 let path = format!("{}/", report.path);
                 report.found.extend(validate_inside(&nested.program, path, &given));
-                check_exchange(report, (id, state), node, &nested.name, &nested.program);
+                match &nested.repeat {
+                    Some(repeat) => check_loop(report, (id, state), node, nested, repeat),
+                    None => check_exchange(report, (id, state), node, &nested.name, &nested.program),
+                }
             }
             Node::Access(data) => {
                 if !report.program.containers.contains_key(data) {
@@ -150,6 +154,48 @@ fn check_library(report: &mut Report, at: (StateId, &State), node: NodeId, libra
                 node,
                 format!("a subscript of `{name}` uses `{symbol}`, which is neither an index of it nor a symbol; add the index"),
             );
+        }
+    }
+}
+
+/// Whether the slices of a loop are what the body declares, and all that it makes goes to one.
+fn check_loop(report: &mut Report, at: (StateId, &State), node: NodeId, nested: &Nested, repeat: &Loop) {
+    let program = report.program;
+    let mut wrong = |message: String| report.node(Kind::Boundary, at, node, message);
+    if !program.dims.contains_key(&repeat.dim) {
+        wrong(format!("the loop `{}` runs along the dim `{}`, which is not declared; add it to the dims", nested.name, repeat.dim));
+    }
+    for (inner, slice) in &repeat.slices {
+        let (Some(inside), Some(outside)) = (nested.program.containers.get(inner), program.containers.get(&slice.data)) else {
+            wrong(format!("`{inner}` is a slice of `{}`, and one of the two is not declared; declare both", slice.data));
+            continue;
+        };
+        let mut dims = outside.dims.clone();
+        if let Some((axis, _)) = &slice.at
+            && *axis < dims.len()
+        {
+            dims.remove(*axis);
+        }
+        if dims != inside.dims || inside.dtype != outside.dtype {
+            let (given, wanted) = (inside.dims.join(", "), dims.join(", "));
+            wrong(format!("`{inner}` has the dims [{given}], but the slice of `{}` has [{wanted}]; declare it alike", slice.data));
+        }
+        let reads_own = nested.boundary().1.contains(&slice.data);
+        if slice.at.is_none() && reads_own {
+            wrong(format!("the loop `{}` reads the whole of `{}`, which it makes step by step; read a slice", nested.name, slice.data));
+        }
+    }
+    for inner in nested.program.containers.values().filter(|c| c.storage == Storage::Heap && c.role != Role::Transient) {
+        let made = matches!(inner.role, Role::Output | Role::Gradient);
+        match repeat.slices.get(&inner.name) {
+            Some(slice) if made && slice.at != Some((slice.at.as_ref().map_or(0, |at| at.0), Expr::sym(repeat.index.as_str()))) => {
+                wrong(format!("`{}` is written at another place than the loop's own; write at `{}`", inner.name, repeat.index));
+            }
+            None if made => wrong(format!("`{}` is made in each iteration but is no slice; say which one", inner.name)),
+            None if program.containers.get(&inner.name).is_none_or(|outer| outer.dims != inner.dims) => {
+                wrong(format!("`{}` is not declared alike outside of the loop `{}`; declare it alike in both", inner.name, nested.name));
+            }
+            _ => {}
         }
     }
 }

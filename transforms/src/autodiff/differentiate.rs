@@ -16,12 +16,17 @@
 //!
 //! The backward state reads forward containers as if all were saved; [`crate::autodiff::recompute`] decides which are.
 //!
+//! Loops over time are taken apart into equations ([`sdfg::recurrence`]), differentiated as such, and made again of both passes'
+//! equations. The gradient of what a loop carries from one time to the next has a contribution from the next time, so its container is
+//! named before its contributions are known. Every forward tensor that backward reads is saved for all times.
+//!
 //! *Not handled*: views, several forward states, statistics (mean, rstd) that something else depends on. Each is refused.
 
 use crate::pass::{self, Context, Promise, Rewritten, Stopped};
 use indexmap::IndexMap;
 use sdfg::library::calculus::fold_inline;
 use sdfg::library::{OperatorError, Wanted};
+use sdfg::recurrence::{self, RecurrenceError};
 use sdfg::{
     BuildError, Combine, Container, Direction, Expr, Lifetime, Op, Operand, Operation, Origin, Role, Scalar, Sdfg, Transition, Unit,
 };
@@ -63,8 +68,17 @@ pub enum DifferentiateError {
     Statistic { name: String, operation: String, at: Option<Origin> },
     #[error("{}{error}", place(.at))]
     Operator { error: OperatorError, at: Option<Origin> },
+    #[error("{}the gradient of a loop is no loop: {error}", place(.at))]
+    Recurrence { error: RecurrenceError, at: Option<Origin> },
     #[error(transparent)]
     Build(#[from] BuildError),
+}
+
+impl From<RecurrenceError> for DifferentiateError {
+    fn from(error: RecurrenceError) -> Self {
+        let at = error.origin().cloned();
+        DifferentiateError::Recurrence { error, at }
+    }
 }
 
 fn place(at: &Option<Origin>) -> String {
@@ -103,32 +117,72 @@ pub fn differentiate(program: &Sdfg, options: &Options) -> Result<Sdfg, Differen
     let [forward] = states[..] else {
         return Err(DifferentiateError::States { program: program.name.clone(), count: states.len() });
     };
-    let mut operations = Vec::new();
+    // Loops are differentiated as equations, one group a loop.
+    let mut flat = program.clone();
+    let mut groups: Vec<Vec<Operation>> = Vec::new();
     for (_, _, unit) in program.units() {
         match unit {
-            Unit::Operation(operation) => operations.push(operation),
+            Unit::Operation(operation) => groups.push(vec![operation]),
+            Unit::Nested(nested) => {
+                let expanded = || DifferentiateError::Expanded { unit: nested.name.clone() };
+                let (containers, operations) = recurrence::equations(program, &nested).ok_or_else(expanded)?;
+                containers.into_iter().for_each(|container| flat.add_container(container));
+                groups.push(operations);
+            }
             other => return Err(DifferentiateError::Expanded { unit: other.name().to_string() }),
         }
     }
-    let seeds = seeds(program, options, &operations)?;
-    let wanted = wanted(program, options, &seeds)?;
-    let relevant = relevant(program, &operations, &seeds, &wanted)?;
-    let mut tape = Tape::new(program, &seeds, options.loss.clone(), wanted, relevant)?;
+    let operations = groups.concat();
+    let seeds = seeds(&flat, options, &operations)?;
+    let wanted = wanted(&flat, options, &seeds)?;
+    let relevant = relevant(&flat, &operations, &seeds, &wanted)?;
+    let mut tape = Tape::new(&flat, &seeds, options.loss.clone(), wanted, relevant)?;
     tape.find_casts(&operations);
     tape.count_readers(&operations);
-    for operation in operations.iter().rev() {
-        tape.pull_back(operation)?;
+    for group in groups.iter().rev() {
+        let carried = carried(group);
+        tape.open(&carried)?;
+        for operation in group.iter().rev() {
+            tape.pull_back(operation)?;
+        }
+        tape.close(&carried)?;
     }
     for name in tape.wanted.clone() {
         tape.gradient_of(&name)?;
     }
-    let Tape { mut program, operations, .. } = tape;
-    let backward = program.add_state("backward");
-    program.add_transition(forward, backward, Transition::default());
-    for operation in &operations {
-        program.insert_operation(backward, operation)?;
+    let Tape { program: mut differentiated, operations: pulled_back, .. } = tape;
+    if groups.iter().all(|group| group.len() == 1 && carried(group).is_empty()) {
+        let backward = differentiated.add_state("backward");
+        differentiated.add_transition(forward, backward, Transition::default());
+        for operation in &pulled_back {
+            differentiated.insert_operation(backward, operation)?;
+        }
+        return Ok(differentiated);
     }
-    Ok(program)
+    // The loops of the forward pass are made again, because backward reads some of what only their bodies had.
+    let mut whole = Sdfg { name: differentiated.name, about: differentiated.about, tf32: differentiated.tf32, ..Sdfg::default() };
+    (whole.sizes, whole.dims, whole.containers) = (differentiated.sizes, differentiated.dims, differentiated.containers);
+    let read: BTreeSet<String> = pulled_back.iter().flat_map(|o| &o.inputs).map(|i| i.data.clone()).collect();
+    let forward = whole.add_state("forward");
+    let backward = whole.add_state("backward");
+    whole.add_transition(forward, backward, Transition::default());
+    recurrence::insert(&mut whole, forward, operations, &|data| read.contains(data))?;
+    recurrence::insert(&mut whole, backward, pulled_back, &|_| false)?;
+    Ok(whole)
+}
+
+/// Results of a group of operations that one of them, or one before it, reads at another time: their gradients are complete only with the
+/// whole group.
+fn carried(group: &[Operation]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (n, operation) in group.iter().enumerate() {
+        for output in &operation.outputs {
+            if group[..=n].iter().flat_map(|o| &o.inputs).any(|input| input.data == output.data) {
+                found.push(output.data.clone());
+            }
+        }
+    }
+    found
 }
 
 /// The containers that are differentiated: the upstream ones or the loss.
@@ -189,16 +243,25 @@ fn relevant(
     seeds: &[&Container],
     wanted: &[String],
 ) -> Result<BTreeSet<String>, DifferentiateError> {
+    // Operations of a loop read what later ones write: those are followed until nothing is new.
     let mut active: BTreeSet<&str> = wanted.iter().map(String::as_str).collect();
-    for operation in operations {
-        if !operation.is_shift() && operation.inputs.iter().any(|i| active.contains(i.data.as_str())) {
-            active.extend(operation.outputs.iter().map(|o| o.data.as_str()));
+    let mut known = None;
+    while known != Some(active.len()) {
+        known = Some(active.len());
+        for operation in operations {
+            if !operation.is_shift() && operation.inputs.iter().any(|i| active.contains(i.data.as_str())) {
+                active.extend(operation.outputs.iter().map(|o| o.data.as_str()));
+            }
         }
     }
     let mut useful: BTreeSet<&str> = seeds.iter().map(|seed| seed.name.as_str()).collect();
-    for operation in operations.iter().rev() {
-        if operation.outputs.iter().any(|o| useful.contains(o.data.as_str())) {
-            useful.extend(operation.inputs.iter().map(|i| i.data.as_str()));
+    let mut known = None;
+    while known != Some(useful.len()) {
+        known = Some(useful.len());
+        for operation in operations.iter().rev() {
+            if operation.outputs.iter().any(|o| useful.contains(o.data.as_str())) {
+                useful.extend(operation.inputs.iter().map(|i| i.data.as_str()));
+            }
         }
     }
     for container in program.containers.values() {
@@ -233,6 +296,8 @@ struct Tape {
     readers: BTreeMap<String, usize>,
     /// Forward container → containers that hold contributions to its gradient, in order of computation.
     contributions: BTreeMap<String, Vec<String>>,
+    /// Results of a loop, to whose gradients operations of the loop still contribute → the containers of these gradients.
+    unfinished: BTreeMap<String, String>,
     operations: Vec<Operation>,
 }
 
@@ -269,6 +334,7 @@ impl Tape {
             casts: BTreeMap::new(),
             readers: BTreeMap::new(),
             contributions,
+            unfinished: BTreeMap::new(),
             operations: Vec::new(),
         })
     }
@@ -354,8 +420,45 @@ impl Tape {
         Ok(())
     }
 
+    /// Declares the gradients of what a loop carries from one time to the next, before any contribution to them is known.
+    fn open(&mut self, carried: &[String]) -> Result<(), DifferentiateError> {
+        for data in carried {
+            if !self.relevant.contains(data) {
+                continue;
+            }
+            let target = self.target(data);
+            self.declare(&target, data)?;
+            self.unfinished.insert(data.clone(), target);
+        }
+        Ok(())
+    }
+
+    /// Adds up the contributions to those gradients.
+    fn close(&mut self, carried: &[String]) -> Result<(), DifferentiateError> {
+        for data in carried {
+            if let Some(target) = self.unfinished.remove(data) {
+                let contributions = self.contributions.remove(data).unwrap_or_default();
+                // A single contribution that was computed into the gradient's own container is the gradient.
+                if contributions != [target.clone()] {
+                    let label = if contributions.len() > 1 { "residual" } else { "copy" };
+                    self.sum(data, &target, label, contributions)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The container of a gradient. A seed from which other seeds follow: its own name is that of the given gradient.
+    fn target(&self, data: &str) -> String {
+        let own = format!("d_{data}");
+        if self.seeds.iter().any(|seed| seed == data) { self.program.fresh_name(&format!("{own}.all")) } else { own }
+    }
+
     /// The container that holds the whole gradient of `data`; `None` if it is zero and not wanted.
     fn gradient_of(&mut self, data: &str) -> Result<Option<String>, DifferentiateError> {
+        if let Some(target) = self.unfinished.get(data) {
+            return Ok(Some(target.clone()));
+        }
         let contributions = self.contributions.remove(data).unwrap_or_default();
         let is_wanted = self.wanted.iter().any(|w| w == data);
         let own = format!("d_{data}");
@@ -366,9 +469,14 @@ impl Tape {
             [_] => "copy",
             _ => "residual",
         };
-        // A seed from which other seeds follow: its own name is that of the given gradient.
-        let target = if self.seeds.iter().any(|seed| seed == data) { self.program.fresh_name(&format!("{own}.all")) } else { own };
+        let target = self.target(data);
         self.declare(&target, data)?;
+        self.sum(data, &target, label, contributions)?;
+        Ok(Some(target))
+    }
+
+    /// Computes a gradient as the sum of its contributions.
+    fn sum(&mut self, data: &str, target: &str, label: &str, contributions: Vec<String>) -> Result<(), DifferentiateError> {
         let container = known(&self.program, data)?;
         let indices: IndexMap<String, String> = container.dims.iter().map(|d| (d.clone(), d.clone())).collect();
         let subscripts: Vec<Expr> = container.dims.iter().map(|d| Expr::sym(d.as_str())).collect();
@@ -387,15 +495,14 @@ impl Tape {
             code = code + Scalar::input(connector);
         }
         self.push(Operation {
-            name: target.clone(),
+            name: target.to_string(),
             op: Op::Elementwise { label: label.into(), code },
             indices,
             inputs,
-            outputs: vec![Operand { connector: "out".into(), data: target.clone(), subscripts, fill: None }],
+            outputs: vec![Operand { connector: "out".into(), data: target.to_string(), subscripts, fill: None }],
             pass: Direction::Backward,
             origin,
-        })?;
-        Ok(Some(target))
+        })
     }
 
     /// Declares a gradient container shaped like `of`: handed back if it is the wanted gradient, else transient.

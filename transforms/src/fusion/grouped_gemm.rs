@@ -110,7 +110,7 @@ fn plan(program: &Sdfg, state: StateId, found: &[Found]) -> Result<Patch, PatchE
         inside.insert_operation(stage, operation).map_err(|source| PatchError::Build { summary: summary.clone(), source })?;
     }
     let symbols = inside.sizes.keys().map(|s| (s.clone(), sdfg::Expr::sym(s.as_str()))).collect();
-    let unit = Unit::Nested(sdfg::Nested { name, program: Box::new(inside), symbols });
+    let unit = Unit::Nested(sdfg::Nested { name, program: Box::new(inside), symbols, repeat: None });
     let edit = Edit { state, remove: found.iter().map(|(node, _)| *node).collect(), insert: vec![unit] };
     Ok(Patch { summary, edits: vec![edit], containers: vec![], drop: vec![], dims: vec![] })
 }
