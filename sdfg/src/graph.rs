@@ -90,6 +90,11 @@ impl Sdfg {
         Sdfg { name: name.into(), ..Sdfg::default() }
     }
 
+    /// What it declares, without what it does.
+    pub fn without_states(&self) -> Self {
+        Sdfg { states: StableDiGraph::default(), ..self.clone() }
+    }
+
     pub fn add_state(&mut self, name: impl Into<String>) -> StateId {
         StateId(self.states.add_node(State::new(name)).index() as u32)
     }

@@ -78,6 +78,11 @@ impl State {
         self.vertex(node).map(|v| &v.node)
     }
 
+    /// A node to be changed in place; its kind and its scope stay.
+    pub fn node_mut(&mut self, node: NodeId) -> Option<&mut Node> {
+        self.graph.node_weight_mut(ix(node)).map(|v| &mut v.node)
+    }
+
     pub fn edge_mut(&mut self, edge: EdgeId) -> Option<&mut Edge> {
         self.graph.edge_weight_mut(EdgeIndex::new(edge.0 as usize))
     }

@@ -2,11 +2,12 @@
 //!
 //! Each rewrite is logged with the bytes and launches that it saves, left out where it is barred, and checked where that is asked for.
 
-use crate::pass::{Context, Facts, Pass, PassError, Promise, Rewrite, Search, Stopped};
+use crate::pass::{Context, Facts, Loops, Pass, PassError, Promise, Rewrite, Search, Stopped};
 use crate::patch::{Change, PatchError};
 use crate::refusal::{Barred, Reason, Refusal, Site};
 use crate::unit_graph::kind_of;
-use sdfg::{Memlet, NodeId, Sdfg, StateId};
+use sdfg::recurrence::has_loops;
+use sdfg::{Memlet, Node, NodeId, Sdfg, StateId, Unit};
 use serde::Serialize;
 use std::sync::LazyLock;
 
@@ -166,6 +167,16 @@ impl Outcome {
 
     /// Runs one pass until it is refused, or once if it does not repeat.
     fn run(&mut self, pass: &dyn Pass, cost: &mut Cost, options: &Options) -> Result<(), DriverError> {
+        let loops = has_loops(&self.program);
+        if loops && pass.loops() == Loops::Refused {
+            let why = "the program has loops over time, into which this pass does not look".to_string();
+            self.refusals.push(at_program(pass, Reason::Unsupported(why)));
+            return Ok(());
+        }
+        if loops && pass.loops() == Loops::Inside {
+            self.run_in_bodies(pass, options)?;
+            *cost = Cost::of(&self.program);
+        }
         let mut search = Search::default();
         let mut applied = 0;
         loop {
@@ -199,6 +210,31 @@ impl Outcome {
                 return Ok(());
             }
         }
+    }
+
+    /// Runs one pass on the body of each loop.
+    fn run_in_bodies(&mut self, pass: &dyn Pass, options: &Options) -> Result<(), DriverError> {
+        let is_loop = |unit: &Unit| matches!(unit, Unit::Nested(nested) if nested.repeat.is_some());
+        let found = self.program.units().into_iter().filter(|(_, _, unit)| is_loop(unit));
+        for (state, node, unit) in found.collect::<Vec<_>>() {
+            let Unit::Nested(nested) = unit else { continue };
+            let inside = Options { verify: None, ..*options };
+            let mut body = Outcome::new(*nested.program);
+            body.run(pass, &mut Cost::of(&body.program), &inside)?;
+            let summary = |step: Step| Step { summary: format!("in `{}`: {}", nested.name, step.summary), ..step };
+            self.steps.extend(body.steps.into_iter().map(summary));
+            let previous = options.verify.map(|verify| (verify, self.program.clone()));
+            if let Some(Node::Nested(held)) = self.program.state_mut(state).and_then(|s| s.node_mut(node)) {
+                *held.program = body.program;
+            }
+            if let Some((verify, previous)) = previous {
+                let check = Check { before: &previous, after: &self.program, promise: pass.promise() };
+                let (transform, optional) = (pass.name(), pass.is_optional());
+                let summary = format!("{} in `{}`", pass.name(), nested.name);
+                verify(&check).map_err(|difference| DriverError::Verification { transform, summary, difference, optional })?;
+            }
+        }
+        Ok(())
     }
 
     /// Applies a rewrite, checks and logs it.

@@ -36,10 +36,26 @@ pub trait Pass {
         true
     }
 
+    /// What it does about loops over time.
+    fn loops(&self) -> Loops {
+        Loops::Refused
+    }
+
     /// What holds between the program before a rewrite and the one after it.
     fn promise(&self) -> Promise {
         Promise::SameResults
     }
+}
+
+/// What a pass does about loops over time, which are programs within the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loops {
+    /// It leaves a program with loops alone: it asks who reads a tensor, and does not look into bodies.
+    Refused,
+    /// It rewrites what is outside of loops, or takes loops apart itself.
+    Outside,
+    /// It rewrites the bodies of loops too, each as a program of its own.
+    Inside,
 }
 
 /// What holds between the program before a rewrite and the one after it; `--verify-each` checks it with the interpreter.
@@ -208,6 +224,10 @@ pub trait Pattern {
     fn is_optional(&self) -> bool {
         true
     }
+
+    fn loops(&self) -> Loops {
+        Loops::Refused
+    }
 }
 
 impl<P: Pattern> Pass for P {
@@ -236,6 +256,10 @@ impl<P: Pattern> Pass for P {
 
     fn is_optional(&self) -> bool {
         Pattern::is_optional(self)
+    }
+
+    fn loops(&self) -> Loops {
+        Pattern::loops(self)
     }
 }
 

@@ -95,7 +95,8 @@ pub(super) fn close(
         into.units.push(Unit::Operation(operation));
     }
     let repeat = Some(Loop { index, dim: time.dim.clone(), reversed: time.reversed, slices });
-    into.units.push(Unit::Nested(Nested { name, program: Box::new(inner), symbols: IndexMap::new(), repeat }));
+    let symbols = inner.sizes.keys().map(|s| (s.clone(), Expr::sym(s.as_str()))).collect();
+    into.units.push(Unit::Nested(Nested { name, program: Box::new(inner), symbols, repeat }));
     Ok(())
 }
 

@@ -22,7 +22,7 @@
 //!
 //! *Not handled*: views, several forward states, statistics (mean, rstd) that something else depends on. Each is refused.
 
-use crate::pass::{self, Context, Promise, Rewritten, Stopped};
+use crate::pass::{self, Context, Loops, Promise, Rewritten, Stopped};
 use indexmap::IndexMap;
 use sdfg::library::calculus::fold_inline;
 use sdfg::library::{OperatorError, Wanted};
@@ -96,6 +96,10 @@ impl pass::Pass for Differentiate {
         "differentiate"
     }
 
+    fn loops(&self) -> Loops {
+        Loops::Outside
+    }
+
     fn run(&self, program: &Sdfg, _: &mut Context<'_>) -> Result<Rewritten, Stopped> {
         let seeds: Vec<String> = self.options.upstream.iter().chain(&self.options.loss).map(|seed| format!("`{seed}`")).collect();
         let summary = format!("differentiate {}", seeds.join(", "));
@@ -160,8 +164,7 @@ pub fn differentiate(program: &Sdfg, options: &Options) -> Result<Sdfg, Differen
         return Ok(differentiated);
     }
     // The loops of the forward pass are made again, because backward reads some of what only their bodies had.
-    let mut whole = Sdfg { name: differentiated.name, about: differentiated.about, tf32: differentiated.tf32, ..Sdfg::default() };
-    (whole.sizes, whole.dims, whole.containers) = (differentiated.sizes, differentiated.dims, differentiated.containers);
+    let mut whole = differentiated.without_states();
     let read: BTreeSet<String> = pulled_back.iter().flat_map(|o| &o.inputs).map(|i| i.data.clone()).collect();
     let forward = whole.add_state("forward");
     let backward = whole.add_state("backward");

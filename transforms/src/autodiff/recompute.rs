@@ -22,8 +22,9 @@
 //! Each reader gets clones of its own, `<T>.again`, so that fusion can merge them into it. The count assumes that it does:
 //! a clone is element-wise and has one reader on its own iteration space. Dropout masks are always recomputed.
 
-use crate::pass::{Context, Facts, Rewritten, Stopped, refused_at};
+use crate::pass::{Context, Facts, Loops, Rewritten, Stopped, refused_at};
 use sdfg::library::Class;
+use sdfg::recurrence::has_loops;
 use sdfg::{BuildError, Container, Direction, Op, Operation, Origin, Role, Scalar, Sdfg, StateId, SymbolError, Unit};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,10 +94,21 @@ impl crate::pass::Pass for Recompute {
         "recompute"
     }
 
+    fn loops(&self) -> Loops {
+        Loops::Outside
+    }
+
     fn run(&self, program: &Sdfg, context: &mut Context<'_>) -> Result<Rewritten, Stopped> {
         let Some(backward) = program.state_named("backward") else {
             return Err(Stopped::at_program(self.name(), "the program has no state `backward`"));
         };
+        if has_loops(program) {
+            let facts = Facts { saved: all_saved(program, backward)?, ..Facts::default() };
+            let Stopped::Refused { refusals, .. } = Stopped::at_program(self.name(), "a loop over time saves what backward reads of it") else {
+                return Err(Stopped::refused(vec![]));
+            };
+            return Err(Stopped::Refused { refusals, facts: Box::new(facts) });
+        }
         let (forward, readers) = forward_and_backward(program, backward)?;
         let decided = &context.facts.saved;
         let mut choice = Choice::new(program, &forward, &readers, self.products);
@@ -130,6 +142,28 @@ impl crate::pass::Pass for Recompute {
         let summary = format!("recompute {} in backward", names.join(", "));
         Ok(Rewritten::program(summary, with_clones(program, backward, &chains)?).with(facts))
     }
+}
+
+/// The policy of programs with loops over time: every forward transient that backward reads is saved, of a loop for all times.
+fn all_saved(program: &Sdfg, backward: StateId) -> Result<Vec<Saved>, RecomputeError> {
+    let mut made: Vec<(String, bool)> = Vec::new();
+    let mut read: BTreeSet<String> = BTreeSet::new();
+    for (id, state) in program.states() {
+        for (node, unit) in state.units() {
+            let (reads, writes) = state.boundary(node);
+            match id == backward {
+                true => read.extend(reads.into_iter().map(|m| m.data.clone())),
+                false => made.extend(writes.into_iter().map(|m| (m.data.clone(), matches!(unit, Unit::Nested(_))))),
+            }
+        }
+    }
+    let is_read = |(data, _): &(String, bool)| read.contains(data) && program.containers.get(data).is_some_and(|c| c.is_transient());
+    let saved = |(container, in_loop): (String, bool)| {
+        let bytes = program.bytes(&container).map_err(|source| RecomputeError::Size { container: container.clone(), source })?;
+        let why = if in_loop { "a loop makes it, and it is kept for all times" } else { "the program has loops, which keep all that backward reads" };
+        Ok(Saved { container, bytes, policy: Policy::Saved, why: why.into() })
+    };
+    made.into_iter().filter(is_read).map(saved).collect()
 }
 
 /// The operations of all other states and those of the state `backward`, each in execution order.

@@ -12,7 +12,7 @@
 //! *Source*: "Data Movement Is All You Need", §IV-A.
 
 use crate::fusion::greedy::fuse;
-use crate::pass::Pattern;
+use crate::pass::{Loops, Pattern};
 use crate::patch::{Edit, Patch};
 use crate::refusal::{Reason, Refusal, Site};
 use sdfg::{Class, Node, Op, Sdfg, State, StateId, Unit};
@@ -26,6 +26,10 @@ impl Pattern for Expand {
 
     fn is_optional(&self) -> bool {
         false
+    }
+
+    fn loops(&self) -> Loops {
+        Loops::Inside
     }
 
     fn sites(&self, program: &Sdfg) -> Vec<Site> {

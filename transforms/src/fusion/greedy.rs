@@ -15,7 +15,7 @@
 //! or producer that also reduces, (3) siblings that read the same data, (4) independent operators over equal spaces.
 
 use crate::fusion::iteration_space::{Statement, all_indices, correspondence, rebuild, shared_indices, statements};
-use crate::pass::{Context, Pass, Rewritten, Stopped};
+use crate::pass::{Context, Loops, Pass, Rewritten, Stopped};
 use crate::patch::{Edit, Patch};
 use crate::refusal::{Reason, Refusal, Site};
 use crate::search_cache::{UnitOfState, UnitsOfState};
@@ -104,6 +104,10 @@ fn site(state: &UnitsOfState, first: usize, second: usize) -> Site {
 impl Pass for Fusion {
     fn name(&self) -> &'static str {
         "fusion"
+    }
+
+    fn loops(&self) -> Loops {
+        Loops::Inside
     }
 
     fn run(&self, program: &Sdfg, context: &mut Context<'_>) -> Result<Rewritten, Stopped> {
