@@ -52,8 +52,8 @@ pub use layout::Layout;
 pub use library::{Class, Op};
 pub use memlet::{Combine, Fill, Memlet, Range};
 pub use node::{
-    Computation, Direction, Edge, EdgeId, Index, IndexKind, Library, Loop, Map, Nested, Node, NodeId, Operand, Operation, Port, Slice, StateId,
-    Tasklet, Vertex,
+    Computation, Direction, Edge, EdgeId, Index, IndexKind, Library, Loop, Map, Nested, Node, NodeId, Operand, Operation, Port, Slice,
+    StateId, Tasklet, Vertex,
 };
 pub use scalar::{Binary, Scalar, Unary};
 pub use scope::{Item, Scope, Unit};

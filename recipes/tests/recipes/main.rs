@@ -25,6 +25,7 @@ mod pytorch_support;
 mod ranges;
 mod recorded;
 mod records;
+mod recurrence;
 mod reported;
 mod stacking;
 #[cfg(target_os = "linux")]

@@ -276,7 +276,9 @@ impl Machine<'_> {
         for n in 0..trips {
             let now = if repeat.reversed { trips - 1 - n } else { n };
             let place = |slice: &Slice| match &slice.at {
-                Some((axis, at)) => at.eval_with(&|name| if name == repeat.index { Some(now) } else { symbols.get(name).copied() }).map(|at| Some((*axis, at))),
+                Some((axis, at)) => at
+                    .eval_with(&|name| if name == repeat.index { Some(now) } else { symbols.get(name).copied() })
+                    .map(|at| Some((*axis, at))),
                 None => Ok(None),
             };
             let mut inputs = Tensors::new();

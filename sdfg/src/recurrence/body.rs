@@ -53,8 +53,12 @@ pub(super) fn close(
         let read = operations.iter().enumerate().any(|(n, o)| !members.contains(&n) && o.inputs.iter().any(|i| i.data == data));
         read || kept(data) || program.containers.get(data).is_none_or(|c| c.role != Role::Transient)
     };
-    let carried: BTreeSet<String> =
-        body.slices.iter().filter(|(inner, slice)| **inner != slice.data).map(|(_, slice)| slice.data.clone()).collect();
+    let carried: BTreeSet<String> = body
+        .slices
+        .iter()
+        .filter(|(inner, slice)| **inner != slice.data && body.made.contains(slice.data.as_str()))
+        .map(|(_, slice)| slice.data.clone())
+        .collect();
     let Body { made, mut slices, mut containers, index, numbers, .. } = body;
     for data in made {
         let Some(container) = containers.get_mut(data) else { continue };
@@ -189,7 +193,8 @@ impl Body<'_> {
     /// The inner container of a slice, declared when it is first touched.
     fn slice(&mut self, container: &Container, at: Option<(usize, Expr)>, fill: Option<Fill>, dims: Vec<String>) -> String {
         let data = &container.name;
-        let fill = fill.filter(|_| at.as_ref().is_some_and(|(_, at)| *at != Expr::sym(self.index.as_str()) || !self.made.contains(data.as_str())));
+        let fill =
+            fill.filter(|_| at.as_ref().is_some_and(|(_, at)| *at != Expr::sym(self.index.as_str()) || !self.made.contains(data.as_str())));
         let slice = Slice { data: data.clone(), fill, at };
         if let Some((inner, _)) = self.slices.iter().find(|(_, known)| **known == slice) {
             return inner.clone();
@@ -227,12 +232,7 @@ impl Body<'_> {
     }
 
     /// The operator with the loop's index as a value that is read, and the operand that reads it.
-    fn op(
-        &mut self,
-        operation: &Operation,
-        index: &str,
-        with: &BTreeMap<String, Expr>,
-    ) -> Result<(Op, Option<Operand>), RecurrenceError> {
+    fn op(&mut self, operation: &Operation, index: &str, with: &BTreeMap<String, Expr>) -> Result<(Op, Option<Operand>), RecurrenceError> {
         let mut used = operation.inputs.iter().map(|i| i.connector.clone()).collect::<BTreeSet<_>>();
         operation.op.fields().into_iter().for_each(|(_, field)| {
             if let Field::Code(code) = field {
@@ -282,4 +282,3 @@ impl Body<'_> {
         Ok((op, Some(Operand { connector, data, subscripts: vec![], fill: None })))
     }
 }
-

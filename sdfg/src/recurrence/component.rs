@@ -103,15 +103,24 @@ impl Time {
     }
 }
 
+/// The steps that the members are parts of: `h.dot` is one of `h`.
 fn names(members: &[&Operation]) -> Vec<String> {
-    members.iter().map(|m| m.name.clone()).collect()
+    let mut names: Vec<String> = Vec::new();
+    for member in members {
+        let step = member.name.split('.').next().unwrap_or(&member.name).to_string();
+        if !names.contains(&step) {
+            names.push(step);
+        }
+    }
+    names
 }
 
 /// Members that need each other at one time.
 pub(super) fn same_time(members: &[&Operation], dim: Option<&String>) -> RecurrenceError {
-    let of = members[0].outputs.first().map_or("h", |o| o.data.as_str());
+    let names = names(members);
+    let of = names.first().map_or("h", String::as_str);
     let dim = dim.map_or("t", String::as_str);
-    RecurrenceError::SameTime { names: names(members), example: format!("{of}[{dim}-1, … else 0]"), at: members[0].origin.clone() }
+    RecurrenceError::SameTime { example: format!("{of}[{dim}-1, … else 0]"), names, at: members[0].origin.clone() }
 }
 
 /// The index of each member over a dim, if every result has the dim under a plain index of its own.
@@ -162,10 +171,10 @@ fn along(program: &Sdfg, members: &[&Operation], dim: &str) -> Result<Option<Tim
             }
         }
     }
-    let Some(first) = carried.first() else { return Ok(None) };
     if let Some(wrong) = wrong {
         return Err(wrong);
     }
+    let Some(first) = carried.first() else { return Ok(None) };
     if let Some(other) = carried.iter().find(|c| c.distance.signum() != first.distance.signum()) {
         let at = |c: &Carried| c.operand.subscripts[c.axis].to_string();
         let origin = other.reader.origin.clone();

@@ -33,7 +33,9 @@ use std::collections::BTreeSet;
 pub enum RecurrenceError {
     #[error("{} need each other at one time: this is a cycle; let one of them read an earlier time, as in `{example}`", steps(.names))]
     SameTime { names: Vec<String>, example: String, at: Option<Origin> },
-    #[error("`{data}` is read at `{first}` and at `{second}`, so neither an earlier nor a later time can come first; read one direction alone")]
+    #[error(
+        "`{data}` is read at `{first}` and at `{second}`, so neither an earlier nor a later time can come first; read one direction alone"
+    )]
     BothWays { data: String, first: String, second: String, at: Option<Origin> },
     #[error(
         "{} depend on themselves, but `{name}` has no dim that all of them run along; let each result have the dim of time", steps(.names)
@@ -85,12 +87,7 @@ pub struct Extracted {
 ///
 /// # Errors
 /// Operations that depend on themselves and are no loop.
-pub fn extract(
-    program: &Sdfg,
-    operations: Vec<Operation>,
-    stage: &str,
-    kept: &dyn Fn(&str) -> bool,
-) -> Result<Extracted, RecurrenceError> {
+pub fn extract(program: &Sdfg, operations: Vec<Operation>, stage: &str, kept: &dyn Fn(&str) -> bool) -> Result<Extracted, RecurrenceError> {
     let mut made = Extracted::default();
     for members in components(&operations) {
         match &members[..] {
@@ -105,12 +102,7 @@ pub fn extract(
 ///
 /// # Errors
 /// As [`extract`]; containers that are not declared.
-pub fn insert(
-    program: &mut Sdfg,
-    state: StateId,
-    operations: Vec<Operation>,
-    kept: &dyn Fn(&str) -> bool,
-) -> Result<(), RecurrenceError> {
+pub fn insert(program: &mut Sdfg, state: StateId, operations: Vec<Operation>, kept: &dyn Fn(&str) -> bool) -> Result<(), RecurrenceError> {
     let stage = program.state(state).map(|s| s.name.clone()).unwrap_or_default();
     let made = extract(program, operations, &stage, kept)?;
     for container in made.containers {
@@ -125,6 +117,32 @@ pub fn insert(
         };
     }
     Ok(())
+}
+
+/// The same program, in which what only the bodies of loops had is handed back too, for all times.
+///
+/// # Errors
+/// As [`insert`]. Bodies that hold more than operators stay as they are.
+pub fn exposed(program: &Sdfg) -> Result<Sdfg, RecurrenceError> {
+    let mut whole = program.without_states();
+    for (_, state) in program.states() {
+        let into = whole.add_state(state.name.clone());
+        let mut operations = Vec::new();
+        for (_, unit) in state.units() {
+            match unit {
+                Unit::Operation(operation) => operations.push(operation),
+                Unit::Nested(nested) => {
+                    let Some((containers, found)) = equations(program, &nested) else { return Ok(program.clone()) };
+                    containers.into_iter().for_each(|container| whole.add_container(Container { role: Role::Output, ..container }));
+                    operations.extend(found);
+                }
+                Unit::Scope(_) => return Ok(program.clone()),
+            }
+        }
+        insert(&mut whole, into, operations, &|_| true)?;
+    }
+    program.transitions().for_each(|(from, to, transition)| whole.add_transition(from, to, transition.clone()));
+    Ok(whole)
 }
 
 /// Whether a program has a loop.

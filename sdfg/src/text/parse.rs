@@ -11,7 +11,9 @@ use crate::graph::{Condition, Relation, Sdfg, Transition};
 use crate::library::operator::{Field, Fields, Shape};
 use crate::library::{DEFINITIONS, Op};
 use crate::memlet::{Combine, Fill, Memlet, Range};
-use crate::node::{Direction, Edge, EdgeId, Index, IndexKind, Library, Loop, Map, Nested, Node, NodeId, Port, Slice, StateId, Tasklet, Vertex};
+use crate::node::{
+    Direction, Edge, EdgeId, Index, IndexKind, Library, Loop, Map, Nested, Node, NodeId, Port, Slice, StateId, Tasklet, Vertex,
+};
 use crate::scalar::Scalar;
 use crate::state::State;
 use crate::symbol::Expr;

@@ -267,7 +267,12 @@ fn nested_programs_share_their_boundary() {
     };
     let mut outer = program(&[("i", 3)], &[("x", &["i"], Role::Input), ("y", &["i"], Role::Output)]);
     outer.sizes.insert("N".into(), 3);
-    let nested = Nested { name: "inner".into(), program: Box::new(double(2.0)), symbols: IndexMap::from([("N".into(), Expr::Int(3))]), repeat: None };
+    let nested = Nested {
+        name: "inner".into(),
+        program: Box::new(double(2.0)),
+        symbols: IndexMap::from([("N".into(), Expr::Int(3))]),
+        repeat: None,
+    };
     let mut got = tensors(&[("x", values(&[3], &[1., 2., 3.]))]);
     interpret_unit(&outer, &Unit::Nested(nested), &mut got, &RUN).unwrap();
     assert_eq!(got["y"], values(&[3], &[2., 4., 6.]));

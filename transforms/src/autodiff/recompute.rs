@@ -104,7 +104,8 @@ impl crate::pass::Pass for Recompute {
         };
         if has_loops(program) {
             let facts = Facts { saved: all_saved(program, backward)?, ..Facts::default() };
-            let Stopped::Refused { refusals, .. } = Stopped::at_program(self.name(), "a loop over time saves what backward reads of it") else {
+            let Stopped::Refused { refusals, .. } = Stopped::at_program(self.name(), "a loop over time saves what backward reads of it")
+            else {
                 return Err(Stopped::refused(vec![]));
             };
             return Err(Stopped::Refused { refusals, facts: Box::new(facts) });
@@ -160,7 +161,11 @@ fn all_saved(program: &Sdfg, backward: StateId) -> Result<Vec<Saved>, RecomputeE
     let is_read = |(data, _): &(String, bool)| read.contains(data) && program.containers.get(data).is_some_and(|c| c.is_transient());
     let saved = |(container, in_loop): (String, bool)| {
         let bytes = program.bytes(&container).map_err(|source| RecomputeError::Size { container: container.clone(), source })?;
-        let why = if in_loop { "a loop makes it, and it is kept for all times" } else { "the program has loops, which keep all that backward reads" };
+        let why = if in_loop {
+            "a loop makes it, and it is kept for all times"
+        } else {
+            "the program has loops, which keep all that backward reads"
+        };
         Ok(Saved { container, bytes, policy: Policy::Saved, why: why.into() })
     };
     made.into_iter().filter(is_read).map(saved).collect()

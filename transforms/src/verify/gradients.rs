@@ -18,6 +18,7 @@
 use crate::autodiff::differentiate::{Options, differentiate};
 use ndarray::{ArrayD, IxDyn};
 use sdfg::interpret::{Run, Tensors, interpret};
+use sdfg::recurrence;
 use sdfg::{Class, Operation, Role, Sdfg, Unit};
 use std::collections::BTreeMap;
 
@@ -148,17 +149,23 @@ impl Check<'_> {
 
     /// `R` of the module's documentation.
     fn rounding(&self) -> Result<f64, String> {
+        // Results within loops have a rounding of their own, so they are handed back here.
+        let forward = recurrence::exposed(self.forward).map_err(|e| e.to_string())?;
         let mut operations: Vec<Operation> = Vec::new();
-        for (_, _, unit) in self.forward.units() {
+        for (_, _, unit) in forward.units() {
             match unit {
                 Unit::Operation(operation) => operations.push(operation),
+                Unit::Nested(nested) => {
+                    let found = recurrence::equations(&forward, &nested);
+                    operations.extend(found.ok_or_else(|| format!("the body of `{}` holds more than operators", nested.name))?.1);
+                }
                 other => return Err(format!("`{}` is no operator", other.name())),
             }
         }
         let results = operations.iter().filter_map(|o| o.output("out")).map(|o| o.data.clone());
-        let floating = |name: &String| self.forward.containers.get(name).is_some_and(|c| c.dtype.roundoff() > 0.0);
+        let floating = |name: &String| forward.containers.get(name).is_some_and(|c| c.dtype.roundoff() > 0.0);
         let wanted = Some(results.filter(floating).collect());
-        let all = differentiate(self.forward, &Options { wanted, ..self.options.clone() }).map_err(|e| e.to_string())?;
+        let all = differentiate(&forward, &Options { wanted, ..self.options.clone() }).map_err(|e| e.to_string())?;
         let values = interpret(&all, self.given, self.run).map_err(|e| e.to_string())?;
         let magnitudes: BTreeMap<&str, f64> = values.iter().map(|(name, tensor)| (name.as_str(), largest(tensor))).collect();
         let magnitude = |name: &str| magnitudes.get(name).copied().unwrap_or(0.0);
@@ -167,10 +174,10 @@ impl Check<'_> {
         let size = |count: Result<u64, sdfg::SymbolError>| count.map(|n| n as f64).map_err(|e| e.to_string());
         operations.iter().try_fold(summing, |sum: f64, operation| {
             let Some(out) = operation.output("out").map(|o| o.data.as_str()) else { return Ok(sum) };
-            let points = operation.points(self.forward).eval(&self.forward.sizes).map_err(|e| e.to_string())? as f64;
+            let points = operation.points(&forward).eval(&forward.sizes).map_err(|e| e.to_string())? as f64;
             let terms = match operation.class() {
                 Class::Elementwise => 1.0,
-                Class::Contraction => points / size(self.forward.elements(out))?,
+                Class::Contraction => points / size(forward.elements(out))?,
                 Class::Normalization => points,
             };
             let largest = operation.inputs.iter().chain(&operation.outputs).map(|o| magnitude(&o.data)).fold(0.0, f64::max);

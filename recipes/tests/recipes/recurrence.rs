@@ -1,0 +1,159 @@
+//! Loops over time: results against loops written out here, gradients against differences, errors with their places.
+
+use ndarray::{ArrayD, IxDyn};
+use recipes::load::load_str;
+use recipes::pipeline::variants::programs::programs;
+use sdfg::interpret::{Run, Tensors, interpret};
+use sdfg::recurrence::has_loops;
+use sdfg::{Role, Sdfg};
+use transforms::autodiff::differentiate;
+use transforms::verify::gradients::{Differences, check_gradients};
+
+const RUN: Run = Run { seed: 1, step: 0, dropout: true };
+
+/// A recurrent layer with an initial state.
+const RNN: &str = "model: rnn
+dims: {t: 7, b: 3, i: 4, u: 5, w: u}
+dtype: f64
+inputs: {x: [t, b, i], h0: [b, u]}
+parameters: {v: [u, w], k: [u, i], c: [u]}
+steps:
+  - \"h[t,b,u] = tanh(v[u,w]*where(t == 0, h0[b,w], h[t-1,b,w else 0]) + x[t,b,i]*k[u,i] + c[u])\"
+train: {upstream: h}
+";
+
+/// Long short-term memory whose sequences have lengths.
+const LSTM: &str = "model: lstm
+dims: {t: 6, b: 3, i: 2, u: 4, w: u}
+dtype: f64
+inputs: {x: [t, b, i], n: {dims: [b], dtype: i32, range: \"[1, size(t)]\"}}
+parameters: {ki: [u, i], kj: [u, i], kf: [u, i], ko: [u, i], vi: [u, w], vj: [u, w], vf: [u, w], vo: [u, w], bf: [u]}
+steps:
+  - gi[t,b,u] = sigmoid(ki[u,i]*x[t,b,i] + vi[u,w]*h[t-1,b,w else 0])
+  - gj[t,b,u] = tanh(kj[u,i]*x[t,b,i] + vj[u,w]*h[t-1,b,w else 0])
+  - gf[t,b,u] = sigmoid(kf[u,i]*x[t,b,i] + vf[u,w]*h[t-1,b,w else 0] + bf[u])
+  - go[t,b,u] = sigmoid(ko[u,i]*x[t,b,i] + vo[u,w]*h[t-1,b,w else 0])
+  - c[t,b,u] = where(t < n[b], c[t-1,b,u else 0]*gf + gi*gj, c[t-1,b,u else 0])
+  - h[t,b,u] = where(t < n[b], tanh(c[t,b,u])*go, h[t-1,b,u else 0])
+  - y[t,b,u] = where(t < n[b], h[t,b,u], 0)
+outputs: [y]
+train: {upstream: y}
+";
+
+/// A gated recurrent unit that runs backwards in time.
+const GRU: &str = "model: gru
+dims: {t: 5, b: 3, i: 2, u: 4, w: u}
+dtype: f64
+inputs: {x: [t, b, i]}
+parameters: {wz: [u, i], uz: [u, w], wr: [u, i], ur: [u, w], wn: [u, i], un: [u, w]}
+steps:
+  - z[t,b,u] = sigmoid(wz[u,i]*x[t,b,i] + uz[u,w]*h[t+1,b,w else 0])
+  - r[t,b,u] = sigmoid(wr[u,i]*x[t,b,i] + ur[u,w]*h[t+1,b,w else 0])
+  - rh[t,b,u] = r[t,b,u]*h[t+1,b,u else 0]
+  - g[t,b,u] = tanh(wn[u,i]*x[t,b,i] + un[u,w]*rh[t,b,w])
+  - h[t,b,u] = z*h[t+1,b,u else 0] + (1-z)*g
+train: {upstream: h}
+";
+
+/// Equal layers as a recurrence, with a sum over what the last one makes as the loss.
+const LAYERS: &str = "model: layers
+dims: {l: 4, b: 3, u: 4, w: u}
+dtype: f64
+inputs: {x: [b, u]}
+parameters: {v: [l, u, w]}
+steps:
+  - \"h[l,b,u] = tanh(v[l,u,w]*where(l == 0, x[b,w], h[l-1,b,w else 0]))\"
+  - \"s = sum(h[size(l)-1,b,u], over: [b,u])\"
+train: {loss: s}
+";
+
+fn drawn(program: &Sdfg) -> Tensors {
+    let wanted = program.containers.values().filter(|c| matches!(c.role, Role::Input | Role::Parameter));
+    let draw = |(n, name): (usize, &str)| {
+        let shape = program.shape_of(name).unwrap();
+        // Lengths are 2, 5, 3; other values differ in all places.
+        let whole = name == "n";
+        let value = |i: usize| if whole { [2.0, 5.0, 3.0][i % 3] } else { ((i * i + 7 * i + 3 * n) as f64).sin() };
+        let values = (0..shape.iter().product::<usize>()).map(value);
+        (name.to_string(), ArrayD::from_shape_vec(IxDyn(&shape), values.collect()).unwrap())
+    };
+    wanted.map(|c| c.name.as_str()).enumerate().map(draw).collect()
+}
+
+#[test]
+fn a_recurrent_layer_computes_what_a_loop_does() {
+    let program = load_str("rnn.yaml", RNN, &[]).unwrap_or_else(|errors| panic!("{errors}")).program;
+    assert!(has_loops(&program));
+    let given = drawn(&program);
+    let found = interpret(&program, &given, &RUN).unwrap();
+    let mut before = given["h0"].clone();
+    for t in 0..7 {
+        let mut now = before.clone();
+        for (b, u) in (0..3).flat_map(|b| (0..5).map(move |u| (b, u))) {
+            let state: f64 = (0..5).map(|w| given["v"][[u, w]] * before[[b, w]]).sum();
+            let input: f64 = (0..4).map(|i| given["k"][[u, i]] * given["x"][[t, b, i]]).sum();
+            now[[b, u]] = (state + input + given["c"][[u]]).tanh();
+            assert!((found["h"][[t, b, u]] - now[[b, u]]).abs() < 1e-14);
+        }
+        before = now;
+    }
+}
+
+#[test]
+fn gradients_of_loops_are_differences_and_all_programs_agree() {
+    for text in [RNN, LSTM, GRU, LAYERS] {
+        let recipe = load_str("m.yaml", text, &[]).unwrap_or_else(|errors| panic!("{errors}"));
+        let train = recipe.train.clone().unwrap();
+        let options = differentiate::Options { upstream: train.upstream, loss: train.loss, wanted: None };
+        let both = differentiate::differentiate(&recipe.program, &options).unwrap();
+        assert_eq!(sdfg::validate::validate(&both), [], "{}", sdfg::text::print(&both));
+        assert_eq!(sdfg::text::parse(&sdfg::text::print(&both)).unwrap(), both);
+        let loops = both.units().iter().filter(|(_, _, u)| matches!(u, sdfg::Unit::Nested(_))).count();
+        assert_eq!(loops, 2, "one loop forward and one backward");
+        let given = drawn(&both);
+        let expected = interpret(&both, &given, &RUN).unwrap();
+        let differences = Differences { random: 2, single: 5 };
+        check_gradients(&recipe.program, &options, &given, &expected, &differences, &RUN).unwrap_or_else(|why| panic!("{why} in {text}"));
+        let programs = programs(&recipe, false).unwrap();
+        for program in [&programs.unfused].into_iter().chain(programs.variants.iter().map(|v| &v.program)) {
+            assert_eq!(sdfg::validate::validate(program), []);
+            let found = interpret(program, &given, &RUN).unwrap();
+            for c in program.containers.values().filter(|c| matches!(c.role, Role::Output | Role::Gradient)) {
+                transforms::verify::same_tensor(&c.name, &expected, &found).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn weight_gradients_and_projections_lie_outside_of_loops() {
+    let recipe = load_str("m.yaml", RNN, &[]).unwrap();
+    let options = differentiate::Options { upstream: vec!["h".into()], ..Default::default() };
+    let both = differentiate::differentiate(&recipe.program, &options).unwrap();
+    let outside: Vec<String> =
+        both.units().iter().filter(|(_, _, u)| matches!(u, sdfg::Unit::Operation(_))).map(|(_, _, u)| u.name().to_string()).collect();
+    for name in ["h.dot2", "d_v", "d_k", "d_c", "d_x", "d_h0"] {
+        assert!(outside.iter().any(|o| o == name), "{name} is not among {outside:?}");
+    }
+}
+
+#[test]
+fn faults_of_loops_have_their_places() {
+    let step = |step: &str| {
+        format!(
+            "model: m\ndims: {{t: 7, s: t, b: 3, u: 5, w: u}}\ninputs: {{x: [t, b, u]}}\nparameters: {{v: [u, w]}}\nsteps:\n  \
+             - \"{step}\"\n  - \"y[t,b,u] = h[t,b,u]\"\noutputs: [y]\n"
+        )
+    };
+    for (text, place, fault) in [
+        ("h[t,b,u] = v[u,w]*h[t,b,w] + x", "6:24", "this is a cycle"),
+        ("h[t,b,u] = v[u,w]*h[t-1,b,w else 0] + h[t+1,b,u else 0] + x", "6:6", "is read at `t-1` and at `t+1`"),
+        ("h[t,b,u] = v[u,w]*h[t-1,b,w] + x", "6:26", "reaches from -1 to 5"),
+        ("h[t,b,u] = v[u,w]*h[6-t,b,w] + x", "6:6", "reads `h` at `6-t` and makes it too"),
+        ("h[t,b,u] = 0.1*h[t-1,b,u else 0] + sum(h[s,b,u], over: s) + x", "6:6", "reads `h` at `s` and makes it too"),
+        ("h[t,b,u] = dropout(v[u,w]*h[t-1,b,w else 0] + x, rate: 0.1)", "6:6", "has a dropout in a loop over `t`"),
+    ] {
+        let errors = load_str("m.yaml", &step(text), &[]).map(|_| ()).unwrap_err().to_string();
+        assert!(errors.contains(&format!("m.yaml:{place}: ")) && errors.contains(fault), "{text}: {errors}");
+    }
+}
