@@ -15,6 +15,7 @@ use shared_cache::SharedCacheProbe;
 use spin_team::SpinTeam;
 pub use static_partition::StaticPartition;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -29,6 +30,7 @@ pub struct Pool {
     scratch: Mutex<PoolMemory>,
     nearness: SharedCacheProbe,
     queue: Arc<SchedulingDelay>,
+    dispatches: AtomicU64,
 }
 
 /// Who holds the workers, and whether they wait for it.
@@ -71,7 +73,16 @@ impl Pool {
             .build()
             .map_err(|e| KernelError::Workers(e.to_string()))?;
         let crew = Arc::new(SpinTeam::new(threads.current_num_threads() - 1));
-        Ok(Pool { threads, first, crew, held: Mutex::default(), scratch: Mutex::default(), nearness: SharedCacheProbe::default(), queue })
+        Ok(Pool {
+            threads,
+            first,
+            crew,
+            held: Mutex::default(),
+            scratch: Mutex::default(),
+            nearness: SharedCacheProbe::default(),
+            queue,
+            dispatches: AtomicU64::new(0),
+        })
     }
 
     pub fn workers(&self) -> usize {
@@ -104,9 +115,19 @@ impl Pool {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Parallel regions that kernels have run on this pool so far: each one is a dispatch of work to all workers and a barrier at its end.
+    pub fn dispatches(&self) -> u64 {
+        self.dispatches.load(Ordering::Relaxed)
+    }
+
     /// Runs `work(worker)` once for every worker and waits; where a held worker does not come, another does its part. The work itself
     /// must not ask for all workers.
     pub fn broadcast<R: Send + Sync>(&self, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+        self.dispatches.fetch_add(1, Ordering::Relaxed);
+        self.on_all(work)
+    }
+
+    fn on_all<R: Send + Sync>(&self, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
         // Handing it to another thread takes longer than many a kernel.
         if self.workers() == 1 {
             return vec![work(0)];
@@ -166,11 +187,12 @@ impl Pool {
     /// Whether the cores of all workers have a cache in common just now, as far as that could be told: it is asked again every now
     /// and then, which takes some microseconds. The workers must be free.
     pub fn is_near(&self) -> bool {
-        self.nearness.get(|| self.workers() < 2 || shared_cache::exchange(self.workers(), |work| drop(self.broadcast(work))))
+        self.nearness.get(|| self.workers() < 2 || shared_cache::exchange(self.workers(), |work| drop(self.on_all(work))))
     }
 
     /// The threads, for libraries that share work among them.
     pub fn threads(&self) -> &rayon::ThreadPool {
+        self.dispatches.fetch_add(1, Ordering::Relaxed);
         self.dismiss();
         &self.threads
     }
@@ -217,7 +239,7 @@ impl Cores {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     fn numbers(pool: &Pool) -> Vec<usize> {
         pool.broadcast(|worker| worker)
@@ -241,6 +263,17 @@ mod tests {
         }
         drop(held);
         assert_eq!(numbers(&pool), [0, 1, 2]);
+    }
+
+    #[test]
+    fn parallel_regions_are_counted_and_probes_are_not() {
+        for workers in [1, 2] {
+            let pool = Pool::new(workers).expect("threads");
+            let _held = pool.hold();
+            (0..3).for_each(|_| drop(numbers(&pool)));
+            pool.is_near();
+            assert_eq!(pool.dispatches(), 3);
+        }
     }
 
     #[test]

@@ -75,6 +75,8 @@ pub struct RunArgs {
 struct KernelTimes {
     name: String,
     pass: sdfg::Direction,
+    /// How often it gives work to the pool or the GPU in one step.
+    dispatches: u64,
     in_step_ms: f64,
     alone_ms: f64,
     /// GPU resources of each of its functions.
@@ -157,10 +159,14 @@ impl RunArgs {
             kernels.extend(times.map(|(((name, pass, samples), alone_ms), resources)| KernelTimes {
                 name: name.clone(),
                 pass: *pass,
+                dispatches: 0,
                 in_step_ms: median(samples),
                 alone_ms,
                 resources: resources.to_vec(),
             }));
+            for (kernel, dispatches) in kernels.iter_mut().zip(&timed.dispatches) {
+                kernel.dispatches = *dispatches;
+            }
         }
         if self.json {
             let rows: Vec<serde_json::Value> = timed
@@ -176,6 +182,8 @@ impl RunArgs {
                         "actual_peak_bytes": t.memory.actual_bytes,
                         "least_peak_bytes": t.memory.lower_bound_bytes,
                         "working_bytes": t.memory.working_bytes,
+                        "launches": t.launches.len(),
+                        "dispatches": t.dispatches.iter().sum::<u64>(),
                     })
                 })
                 .collect();
@@ -201,7 +209,8 @@ impl RunArgs {
             outln!("{object}");
             return Ok(());
         }
-        let mut rows = table(&["plan", "forward ms", "backward ms", "step ms", "planned peak MB", "actual peak MB", "kernels' own MB"]);
+        let mut rows =
+            table(&["plan", "forward ms", "backward ms", "step ms", "planned peak MB", "actual peak MB", "kernels' own MB", "dispatches"]);
         for t in &timed {
             let megabytes = |bytes: u64| significant(bytes as f64 / 1e6);
             rows.row(cells(vec![
@@ -212,6 +221,7 @@ impl RunArgs {
                 megabytes(t.memory.planned_bytes),
                 megabytes(t.memory.actual_bytes),
                 megabytes(t.memory.working_bytes),
+                t.dispatches.iter().sum::<u64>().to_string(),
             ]));
         }
         out!("{}", rows.text(bench::table::colour()));
@@ -219,15 +229,16 @@ impl RunArgs {
             outln!("{load} while this was timed");
         }
         if !kernels.is_empty() {
-            let mut rows = table(&["kernel", "pass", "in the step ms", "alone ms"]).words(&["pass"]);
-            let row = |name: &str, pass: String, times: [f64; 2]| {
-                cells([name.to_string(), pass].into_iter().chain(times.map(significant)).collect())
+            let mut rows = table(&["kernel", "pass", "dispatches", "in the step ms", "alone ms"]).words(&["pass"]);
+            let row = |name: &str, pass: String, dispatches: u64, times: [f64; 2]| {
+                cells([name.to_string(), pass, dispatches.to_string()].into_iter().chain(times.map(significant)).collect())
             };
             for k in &kernels {
-                rows.row(row(&k.name, format!("{:?}", k.pass).to_lowercase(), [k.in_step_ms, k.alone_ms]));
+                rows.row(row(&k.name, format!("{:?}", k.pass).to_lowercase(), k.dispatches, [k.in_step_ms, k.alone_ms]));
             }
             let sum = |of: fn(&KernelTimes) -> f64| kernels.iter().map(of).sum();
-            rows.row(row("all", String::new(), [sum(|k| k.in_step_ms), sum(|k| k.alone_ms)]));
+            let dispatches = kernels.iter().map(|k| k.dispatches).sum();
+            rows.row(row("all", String::new(), dispatches, [sum(|k| k.in_step_ms), sum(|k| k.alone_ms)]));
             outln!("\n{}", rows.text(bench::table::colour()));
             if kernels.iter().any(|k| !k.resources.is_empty()) {
                 outln!("{}", needs(&kernels).text(bench::table::colour()));

@@ -32,6 +32,10 @@ pub struct StepTimes {
     pub step_ms: Option<f64>,
     /// Milliseconds of each launch, in order; empty if the launches ran as one recording.
     pub launches_ms: Vec<f64>,
+    /// How often each launch gave work to the device, in order and in a run with a time for each launch: parallel regions of the pool, each
+    /// with its barrier, or functions of a GPU.
+    #[serde(default)]
+    pub dispatches: Vec<u64>,
 }
 
 pub struct Execution {
@@ -176,7 +180,7 @@ impl Execution {
             step_ms: Some(both),
             forward_ms: forward,
             backward_ms: if backward { (both - forward).max(0.0) } else { 0.0 },
-            launches_ms: vec![],
+            ..StepTimes::default()
         })
     }
 
@@ -200,7 +204,10 @@ impl Execution {
                 0 => SavedInputs::default(),
                 _ => SavedInputs::before(regions(&self.slots, &[launch]).concat(), &self.slots, &self.arena)?,
             };
+            let before = pool.dispatches();
             let first = once()?;
+            let functions = launch.executable.resources().len() as u64;
+            times.dispatches.push((pool.dispatches() - before).max(functions).max(1));
             let mut more = Vec::new();
             for _ in 0..again {
                 found.put_back(&mut self.slots, &mut self.arena)?;

@@ -23,6 +23,8 @@ pub struct Timed {
     pub forward_ms: Vec<f64>,
     pub backward_ms: Vec<f64>,
     pub launches: Vec<(String, sdfg::Direction, Vec<f64>)>,
+    /// How often each launch gave work to the pool or the GPU within one step, in order.
+    pub dispatches: Vec<u64>,
     pub memory: PeakMemory,
     pub map: MemoryMap,
     /// The load that other processes put on the machine during the race, where the system reports it.
@@ -94,6 +96,7 @@ pub fn time_plans(
             forward_ms: sampled.iter().map(|t| t.forward_ms).collect(),
             backward_ms: sampled.iter().map(|t| t.backward_ms).collect(),
             launches,
+            dispatches: apart.first().map(|t| t.dispatches.clone()).unwrap_or_default(),
             memory: PeakMemory { working_bytes: execution.working_bytes(pool.workers()), ..execution.memory },
             map: execution.map.clone(),
             step,
@@ -189,6 +192,7 @@ mod tests {
             step: Timing { name: name.into(), cache: bench::Cache::Warm, samples: vec![ms] },
             forward_ms: vec![ms],
             backward_ms: vec![0.0],
+            dispatches: vec![],
             launches: vec![],
             memory: PeakMemory { given_bytes: 0, planned_bytes: 0, actual_bytes: 0, working_bytes: 0, lower_bound_bytes: 0 },
             map: MemoryMap::default(),

@@ -34,6 +34,9 @@ pub const NETWORKS: [&str; 9] = [
     "mobilenet-v1",
 ];
 
+/// Workloads of "FusionStitching", which `bench/stitching.sh` runs.
+pub const WORKLOADS: [&str; 1] = ["figure-1"];
+
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{name}.yaml"))
 }
@@ -60,7 +63,7 @@ fn every_recipe_loads_and_says_why_it_exists() {
         .filter_map(|entry| entry.unwrap().path().file_name()?.to_str()?.strip_suffix(".yaml").map(str::to_string))
         .collect();
     found.sort();
-    let mut expected = [&SHIPPED[..], &NETWORKS].concat();
+    let mut expected = [&SHIPPED[..], &NETWORKS, &WORKLOADS].concat();
     expected.sort();
     assert_eq!(found, expected);
     for name in expected {
@@ -68,7 +71,7 @@ fn every_recipe_loads_and_says_why_it_exists() {
         assert!(text.starts_with("# ") && text.contains("\n# Expect: "), "{name}");
         let recipe = shipped(name, &[]);
         assert_eq!(recipe.program.name, name.replace('-', "_"));
-        assert!((recipe.train.is_some() || NETWORKS.contains(&name)) && !recipe.program.about.is_empty());
+        assert!((recipe.train.is_some() || NETWORKS.contains(&name) || WORKLOADS.contains(&name)) && !recipe.program.about.is_empty());
         for container in recipe.program.containers.values() {
             assert!(container.origin.is_some(), "{name}: {}", container.name);
         }
