@@ -15,6 +15,7 @@ pub use lower::lower;
 pub use space::{TileSpace, Tiles};
 
 use crate::collapsed_dims::CollapsedDims;
+use crate::images::lanes;
 use crate::kernel::KernelSpec;
 use sdfg::config::KernelConfig;
 use sdfg::{Index, Unit};
@@ -25,7 +26,8 @@ pub fn is_tiled(config: &KernelConfig) -> bool {
 }
 
 /// The configuration with its tiles in the same proportion to other sizes, so that a check at small sizes walks as many kinds
-/// of tiles as the kernel does at its own.
+/// of tiles as the kernel does at its own. Tiles of whole vectors keep whole vectors where products read their factors where they lie:
+/// factors are packed for these alone.
 pub fn scaled(config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> KernelConfig {
     let Some(knob) = config.knobs.get("tile") else { return config.clone() };
     let folded = |spec| CollapsedDims::under(spec, config).map(|folded| folded.spec);
@@ -41,7 +43,13 @@ pub fn scaled(config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> Kern
     let scale = |part: &str| -> Option<String> {
         let (index, size) = part.split_once(':')?;
         let (size, whole, small) = (size.parse::<i64>().ok()?, count(&from, index)?, count(&to, index)?);
-        let scaled = if size >= whole { small } else { ((size * small + whole - 1) / whole).clamp(2, (small - 1).max(2)) };
+        let vectors = if lower::is_direct(config) && size % lanes() == 0 { lanes() } else { 1 };
+        let share = (size * small + whole - 1) / whole;
+        let scaled = match (share + vectors - 1) / vectors * vectors {
+            _ if size >= whole => small,
+            share if vectors == 1 => share.clamp(2, (small - 1).max(2)),
+            share => share.min(small),
+        };
         Some(format!("{index}:{scaled}"))
     };
     let tile: Option<Vec<String>> = knob.split(',').filter(|p| !p.is_empty()).map(scale).collect();

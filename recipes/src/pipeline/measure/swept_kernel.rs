@@ -135,6 +135,17 @@ impl KernelSpace for SweptKernel {
 }
 
 impl SweptKernel {
+    /// Whether a layout has blocks: of a dim that results have, where the tensor can be held so.
+    fn is_in_blocks(&self, tensor: &TensorSpace, layout: &Layout) -> bool {
+        let made = |dim: &str| {
+            let written = self.tensors.iter().filter(|t| t.access != Access::Read).filter_map(|t| t.layouts.first());
+            written.flat_map(|l| &l.pieces).any(|p| p.dim == dim)
+        };
+        let block = |l: &Layout| l.pieces.iter().find(|p| p.block.is_some()).map(|p| made(&p.dim));
+        let any_made = tensor.layouts.iter().any(|l| block(l) == Some(true));
+        block(layout).is_some_and(|made| made || !any_made)
+    }
+
     /// Configurations in which every tensor follows one of the program's uniform orders, with the prescribed layouts at the boundary and
     /// without them. The best predicted knobs come first, and the orders take turns. So the first choices fit together, however soon the
     /// budget ends.
@@ -144,21 +155,27 @@ impl SweptKernel {
         let Some(knobs) = layouts.map(|layouts| self.count() / layouts.max(1)).filter(|knobs| *knobs > 0) else {
             return (0..SEEDS as u64).collect();
         };
-        let uniform = |order: &[String], fixed: &BTreeMap<String, Layout>| {
+        let base = |fits: &dyn Fn(&TensorSpace, &Layout) -> bool, fixed: &BTreeMap<String, Layout>| {
             let digit = |t: &TensorSpace| {
-                let place = |l: &Layout| fixed.get(&t.data).map_or_else(|| follows(l, order), |fixed| l == fixed);
+                let place = |l: &Layout| fixed.get(&t.data).map_or_else(|| fits(t, l), |fixed| l == fixed);
                 t.layouts.iter().position(place).unwrap_or(0) as u64
             };
             self.tensors.iter().fold(0u64, |n, t| n * t.layouts.len() as u64 + digit(t)) * knobs
         };
+        let uniform = |order: &[String], fixed: &BTreeMap<String, Layout>| base(&|_, l| follows(l, order), fixed);
         let ranked = |base: u64| {
             // Distinct knobs can normalize to equal configurations, which are kept once.
             let (mut known, mut numbers) = (BTreeSet::new(), by_predicted_cost(self, &(base..base + knobs).collect::<Vec<u64>>()));
             numbers.retain(|n| known.len() < SEEDS && known.insert(self.config(*n)));
             numbers
         };
-        // Row-major is the first.
+        // Row-major is the first, but for images: where these are held in blocks of channels, products read whole vectors, and weights in
+        // blocks of the channels that they make need no packing.
         let mut bases = vec![0];
+        if self.spec.images {
+            let blocked = base(&|t, l| self.is_in_blocks(t, l), &self.fixed);
+            bases.splice(0..0, (blocked != 0).then_some(blocked));
+        }
         for base in self.orders.iter().flat_map(|order| [uniform(order, &self.fixed), uniform(order, &BTreeMap::new())]) {
             if !bases.contains(&base) {
                 bases.push(base);

@@ -276,7 +276,17 @@ impl Printer<'_> {
         operand.copy.is_none() && self.is_given(&operand.element.data) && operand.element.subscripts.iter().all(plain)
     }
 
-    /// Packs an operand in vectors along the index `lane`, for steps of the depth in this order.
+    /// Whether every point begins at the beginning of a vector along `lane`, as packed vectors need: the index is walked as a whole, or in
+    /// tiles of whole vectors.
+    pub fn has_whole_vectors(&self, lane: &str, lanes: i64) -> bool {
+        match self.nest.tiles.iter().find(|t| t.index == lane) {
+            Some(tile) => tile.size % lanes == 0,
+            None => self.nest.outer.iter().all(|l| l.index != lane),
+        }
+    }
+
+    /// Packs an operand in vectors along the index `lane`, for steps of the depth in this order. Every point must begin with a whole vector
+    /// ([`Printer::has_whole_vectors`]).
     pub fn packed(&mut self, operand: &Operand, lane: &str, depth: &[Axis], lanes: i64) -> Result<Packed, KernelError> {
         let element = operand.element.clone();
         let summed = |index: &String| depth.iter().any(|axis| axis.indices.contains(index));
@@ -348,12 +358,7 @@ impl Printer<'_> {
             }
         }
         if let Some(tile) = self.nest.tiles.iter().find(|t| t.index == lane) {
-            if tile.size % lanes != 0 {
-                return Err(self.unsupported(format!("tiles of `{lane}` have {} iterations, no whole vectors of {lanes}", tile.size)));
-            }
             start.push(format!("{} * {}", self.index(&tile.outer), tile.size / lanes * apart));
-        } else if self.nest.outer.iter().any(|l| l.index == lane) {
-            return Err(self.unsupported(format!("`{lane}` is walked one by one, not in whole vectors")));
         }
         Ok(Packed { start: start.join(" + "), strides, apart })
     }

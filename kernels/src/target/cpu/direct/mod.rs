@@ -190,6 +190,7 @@ impl Printer<'_> {
         if let [lane] = &roles.lane.indices[..]
             && (roles.lane.stride(v) != 1 || partial || step > NEIGHBOURS * lanes)
             && self.may_pack(&operands[v])
+            && self.has_whole_vectors(lane, lanes)
         {
             let found = self.packed(&operands[v], &lane.clone(), &roles.depth, lanes)?;
             roles.lane.strides[v] = Some(1);
