@@ -29,6 +29,9 @@ pub struct Tensor {
     /// Whether no kernel can change its layout: it is held as it is written.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fixed: bool,
+    /// Whether its values are the same in every step: a relayout of it is made once, before the first step, and costs a step nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub once: bool,
     /// Its name in its own variant, where another variant has something else of that name; empty if it is `data`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub original: String,
@@ -54,6 +57,9 @@ pub struct Kernel {
     /// Group of alternatives → the variants in which it runs. It runs if all groups named here agree.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub only: BTreeMap<String, BTreeSet<String>>,
+    /// Whether it runs once, before the first step, because it reads nothing but what is the same in every step: it costs a step nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub once: bool,
     /// As with [`Tensor::original`].
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub original: String,
@@ -66,11 +72,16 @@ impl Kernel {
     /// A kernel that always runs.
     pub fn new(name: &str, key: &str, pass: Direction, tensors: Vec<(String, Access)>) -> Self {
         let (only, names) = (BTreeMap::new(), BTreeMap::new());
-        Kernel { name: name.into(), key: key.into(), pass, tensors, only, original: String::new(), names }
+        Kernel { name: name.into(), key: key.into(), pass, tensors, only, once: false, original: String::new(), names }
     }
 
     pub fn plain(&self) -> &str {
         if self.original.is_empty() { &self.name } else { &self.original }
+    }
+
+    /// What a step pays for a configuration that takes so many milliseconds.
+    pub fn price(&self, ms: f64) -> f64 {
+        if self.once { 0.0 } else { ms }
     }
 }
 

@@ -116,6 +116,9 @@ pub struct Certificate {
     pub measurements: String,
     /// A layer of the stack.
     pub program: SelectionProblem,
+    /// What costs a step nothing because it is done before the first one, in a sentence; empty where there is nothing of that kind.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub once: String,
     /// Containers of a layer, each with the one of the next layer that it is.
     pub joins: Joins,
     pub scope: Scope,
@@ -156,6 +159,19 @@ pub fn measurements(store: &Store) -> String {
         }
     }
     hasher.finalize().to_hex()[..32].to_string()
+}
+
+/// The sentence of [`Certificate::once`].
+fn once(program: &SelectionProblem) -> String {
+    let containers = program.tensors.iter().filter(|t| t.once).count();
+    let kernels = program.kernels.iter().filter(|k| k.once).count();
+    if containers == 0 {
+        return String::new();
+    }
+    format!(
+        "{containers} containers are the same in every step: {kernels} kernels that compute such containers of each other cost nothing here, and a \
+         relayout of one of them costs a picosecond, because they run once, before the first step"
+    )
 }
 
 impl Choice {
@@ -235,6 +251,7 @@ impl Certificate {
             records: Vec::new(),
             measurements: measurements(store),
             program: program.clone(),
+            once: once(program),
             joins: chosen.joins.clone(),
             scope: Scope {
                 timed: model.factors.iter().map(timed).collect(),

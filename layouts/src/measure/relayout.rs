@@ -3,14 +3,17 @@
 //! The estimate is bytes × the slowest measured time per byte (of the same container if there is one): pessimistic, so
 //! that a choice does not depend on a relayout that was never timed. For a container that no kernel can relayout it is ten minutes. A
 //! selection says which of its relayouts are estimates; they disappear if these are measured and the choice is made once more.
+//! A relayout of what is the same in every step, such as a parameter in inference, costs a picosecond: it is made before the first step.
 
 use crate::measure::store::Store;
 use crate::problem::{SelectionProblem, Tensor};
 use sdfg::Layout;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Used where not one relayout was measured: 1 GB/s, slower than any memory this runs on, so relayouts are a last resort.
 const UNMEASURED_MS_PER_BYTE: f64 = 1e-6;
+/// Of containers that are the same in every step: a picosecond, by which the choice without such a relayout comes before one with it.
+const ONCE_MS: f64 = 1e-9;
 /// Of containers that no kernel changes: ten minutes, longer than anything that is chosen.
 const NEVER_MS: f64 = 6e5;
 
@@ -25,6 +28,8 @@ pub struct RelayoutCost {
 pub struct RelayoutCosts {
     measured: BTreeMap<String, BTreeMap<(Layout, Layout), f64>>,
     estimate: BTreeMap<String, f64>,
+    /// Containers that are the same in every step: relayouts of these are made before the first one.
+    free: BTreeSet<String>,
 }
 
 impl RelayoutCosts {
@@ -34,6 +39,7 @@ impl RelayoutCosts {
 
     pub fn of(tensors: &[Tensor], store: &Store) -> Self {
         let mut costs = RelayoutCosts::default();
+        costs.free = tensors.iter().filter(|t| t.once).map(|t| t.data.clone()).collect();
         let mut slowest: Option<f64> = None;
         let mut own: BTreeMap<&str, f64> = BTreeMap::new();
         for tensor in tensors.iter().filter(|t| !t.relayout_key.is_empty()) {
@@ -64,6 +70,9 @@ impl RelayoutCosts {
     }
 
     pub fn cost(&self, data: &str, from: &Layout, to: &Layout) -> RelayoutCost {
+        if self.free.contains(data) && from != to {
+            return RelayoutCost { ms: ONCE_MS, measured: true };
+        }
         if from == to {
             return RelayoutCost { ms: 0.0, measured: true };
         }
@@ -79,6 +88,14 @@ impl RelayoutCosts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn relayouts_of_what_stays_the_same_are_paid_by_no_step() {
+        let costs = RelayoutCosts::of(&[Tensor { data: "k".into(), bytes: 8, once: true, ..Tensor::default() }], &Store::default());
+        let [from, to] = [Layout::of(&["i", "j"]), Layout::of(&["j", "i"])];
+        assert_eq!(costs.cost("k", &from, &to), RelayoutCost { ms: ONCE_MS, measured: true });
+        assert_eq!(costs.cost("k", &from, &from).ms, 0.0);
+    }
 
     #[test]
     fn what_no_kernel_changes_stays() {

@@ -36,6 +36,11 @@ pub trait KernelSpace {
         String::new()
     }
     /// An estimate of the cost before measuring; lower is tried first.
+    /// Whether it runs once, before the first step: one time suffices.
+    fn runs_once(&self) -> bool {
+        false
+    }
+
     fn predicted_cost(&self, n: u64) -> f64;
     /// The same of many configurations, in their order.
     fn predicted_costs(&self, numbers: &[u64]) -> Vec<f64> {

@@ -215,6 +215,7 @@ impl Sweeper<'_> {
                 }
                 self.advance(track, &costs)?;
             }
+            track.done |= track.space.runs_once() && track.race.best_ms().is_some();
         }
         let share = 1.0 - self.options.finalist_share - self.options.twin_share;
         self.sample_relayouts(relayouts, share)?;

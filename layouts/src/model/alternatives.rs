@@ -412,7 +412,7 @@ impl SelectionProblem {
         let touched: BTreeSet<&String> = kernels.iter().flat_map(|k| k.tensors.iter().map(|(data, _)| data)).collect();
         let kernel = |k: &&Kernel| {
             let tensors = k.tensors.iter().map(|(data, access)| (plain(data), *access)).collect();
-            Kernel { names: k.names.clone(), ..Kernel::new(k.plain(), &k.key, k.pass, tensors) }
+            Kernel { names: k.names.clone(), once: k.once, ..Kernel::new(k.plain(), &k.key, k.pass, tensors) }
         };
         let tensor = |t: &Tensor| Tensor { data: t.plain().to_string(), original: String::new(), ..t.clone() };
         let mut one = SelectionProblem {

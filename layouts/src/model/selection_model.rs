@@ -215,7 +215,7 @@ impl Model {
         let plain: BTreeMap<&str, &str> = program.tensors.iter().map(|t| (t.data.as_str(), t.plain())).collect();
         for kernel in &program.kernels {
             let guards = guards(kernel, &groups)?;
-            let timed: Timed = store.of(&kernel.key).filter_map(|m| Some((store.ms(m)?, &m.config))).collect();
+            let timed: Timed = store.of(&kernel.key).filter_map(|m| Some((kernel.price(store.ms(m)?), &m.config))).collect();
             for (data, _) in &kernel.tensors {
                 let class = *class_of.get(data).ok_or_else(|| SelectError::UnknownTensor(data.clone()))?;
                 found[class].extend(timed.iter().filter_map(|(_, config)| config.layouts.get(plain[data.as_str()])));

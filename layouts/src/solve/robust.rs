@@ -63,9 +63,10 @@ fn price(program: &SelectionProblem, store: &Store, model: &Model, other: &Model
     let mut total = 0;
     for (factor, with) in active.factors.iter().zip(&priced.factors) {
         let choice = &factor.choices[factor.best(&chosen.held).0];
-        let record = store.get(&program.kernel(&factor.name)?.key, &choice.config)?;
+        let kernel = program.kernel(&factor.name)?;
+        let record = store.get(&kernel.key, &choice.config)?;
         let relayouts = with.uses.iter().zip(&choice.layouts).map(|(u, l)| u.cost[chosen.held[u.class] as usize][*l as usize]);
-        total += picoseconds(store.ms(record)?)? + relayouts.sum::<Cost>();
+        total += picoseconds(kernel.price(store.ms(record)?))? + relayouts.sum::<Cost>();
     }
     Some(total)
 }

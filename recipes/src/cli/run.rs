@@ -200,6 +200,9 @@ impl RunArgs {
             if let Some(timed) = timed.first().filter(|_| self.memory) {
                 object["memory"] = serde_json::to_value(&timed.map).map_err(|e| PipelineError::Internal(e.to_string()))?;
             }
+            if let Some(once) = timed.first().map(|t| t.done_once).filter(|once| !once.is_nothing()) {
+                object["done_once"] = serde_json::to_value(once).map_err(|e| PipelineError::Internal(e.to_string()))?;
+            }
             object["threads"] = pool.workers().into();
             object["threads_asked"] = asked.into();
             if let Some(load) = timed.first().and_then(|t| t.load) {
@@ -225,6 +228,9 @@ impl RunArgs {
             ]));
         }
         out!("{}", rows.text(bench::table::colour()));
+        if let Some(once) = timed.first().map(|t| t.done_once).filter(|once| !once.is_nothing()) {
+            outln!("{once}");
+        }
         if let Some(load) = timed.first().and_then(|t| t.load).filter(Load::busy) {
             outln!("{load} while this was timed");
         }

@@ -159,7 +159,7 @@ impl<'a> Question<'a> {
         let mut legs: Vec<Leg> = variables.into_iter().map(|variable| Leg { variable, asks: Vec::new() }).collect();
         let mut known: Vec<BTreeMap<Vec<usize>, usize>> = vec![BTreeMap::new(); legs.len()];
         let mut rows = Vec::new();
-        for (time, config) in store.of(&kernel.key).filter_map(|m| Some((store.ms(m)?, &m.config))) {
+        for (time, config) in store.of(&kernel.key).filter_map(|m| Some((kernel.price(store.ms(m)?), &m.config))) {
             let mut asks = Vec::new();
             for (leg, known) in legs.iter_mut().zip(&mut known) {
                 let mine: Vec<_> = touches.iter().filter(|t| t.3 == leg.variable).collect();

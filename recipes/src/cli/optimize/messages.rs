@@ -109,6 +109,7 @@ pub fn summary(contested: &RaceResult, coverage: &Coverage) -> String {
     let ms = layouts::record::median(&own.step.samples).map_or_else(String::new, significant);
     let mut lines = vec![format!("\nresult: {} takes {ms} ms a step", own.name)];
     lines.extend(contested.beside());
+    lines.extend(Some(own.done_once).filter(|once| !once.is_nothing()).map(|once| once.to_string()));
     lines.push(coverage.relative());
     lines.join("\n        ")
 }

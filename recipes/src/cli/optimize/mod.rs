@@ -213,6 +213,7 @@ fn certify(sweeps: &SweptPrograms, session: &MeasurementSession) -> Result<(Stri
         Ok(beside) => beside.to_path_buf(),
         Err(_) => std::path::absolute(&session.records).map_err(|e| fault(e.to_string()))?,
     };
+    let once = decision.certificate.once.clone();
     let text = decision.certificate.about(vec![records.display().to_string()]).text().map_err(|e| fault(e.to_string()))?;
     bench::atomic::write(&path, text.as_bytes()).map_err(|e| fault(e.to_string()))?;
     let certainty =
@@ -224,7 +225,8 @@ fn certify(sweeps: &SweptPrograms, session: &MeasurementSession) -> Result<(Stri
         true => "proven: nothing measured is cheaper".into(),
         false => format!("at most {:.2}% above the best that was measured", 100.0 * exact.gap),
     };
-    let sure = certainty.map(|c| format!("\n  {c}")).unwrap_or_default();
+    let once = if once.is_empty() { String::new() } else { format!("\n  {once}") };
+    let sure = certainty.map(|c| format!("{once}\n  {c}")).unwrap_or(once);
     let (ms, relative) = (significant(exact.total_ms), report::coverage(sweeps).relative());
     Ok((format!("chosen of all programs: {ms} ms{program}\n  {proof}; {relative}{sure}"), certainty))
 }

@@ -10,7 +10,7 @@ use super::phase_times::PhaseTimes;
 use super::swept_kernel::{SweptKernel, relayout_spaces, swept_kernels};
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::value_fingerprint;
-use crate::pipeline::run::Candidate;
+use crate::pipeline::run::{Candidate, Once};
 use kernels::device::Device;
 use kernels::pool::Pool;
 use layouts::candidates::Shard;
@@ -147,7 +147,12 @@ pub fn build_problem(program: &Sdfg, device: &dyn Device) -> Result<SweepInput, 
     let boundary = boundary(program).into_iter().filter(|(d, _)| touched(d)).collect();
     let ties = ties(program).into_iter().filter(|(a, b)| touched(a) && touched(b)).collect();
     let mut problem = SelectionProblem::of(&all, &relayouts, boundary, ties);
+    let once = Once::of(program)?;
+    for kernel in &mut problem.kernels {
+        kernel.once = once.kernels.contains(&kernel.name);
+    }
     for tensor in &mut problem.tensors {
+        tensor.once = once.containers.contains(&tensor.data);
         tensor.fixed = program.containers.get(&tensor.data).is_some_and(|c| c.dtype == Dtype::Bit);
     }
     for (kernel, swept) in problem.kernels.iter_mut().zip(&kernels) {

@@ -2,6 +2,7 @@
 
 use super::dim_order::{boundary, flat_order, follows, pytorch_order};
 use crate::pipeline::PipelineError;
+use crate::pipeline::run::Once;
 use kernels::device::Device;
 use kernels::{ConfigSpace, KernelClass, KernelSpec};
 use layouts::measure::space::{KernelSpace, RelayoutSpace, TensorSpace, by_predicted_cost};
@@ -23,6 +24,8 @@ pub struct SweptKernel {
     orders: Vec<Vec<String>>,
     /// Prescribed layouts of containers at the boundary.
     fixed: BTreeMap<String, Layout>,
+    /// Whether it runs once, before the first step.
+    once: bool,
     /// Computed once, because ranking takes long.
     seeds: OnceLock<Vec<u64>>,
 }
@@ -59,6 +62,7 @@ impl SweptKernel {
             tensors,
             orders: vec![flat_order(program), pytorch_order(program)],
             fixed: boundary(program),
+            once: false,
             seeds: OnceLock::new(),
         })
     }
@@ -83,6 +87,10 @@ impl KernelSpace for SweptKernel {
 
     fn count(&self) -> u64 {
         self.space.count()
+    }
+
+    fn runs_once(&self) -> bool {
+        self.once
     }
 
     fn config(&self, n: u64) -> KernelConfig {
@@ -193,7 +201,12 @@ const SEEDS: usize = 6;
 
 /// Every kernel of a program, in execution order.
 pub fn swept_kernels(program: &Sdfg, device: &dyn Device) -> Result<Vec<SweptKernel>, PipelineError> {
-    program.units().iter().map(|(state, _, unit)| SweptKernel::new(program, *state, unit, device)).collect()
+    let once = Once::of(program)?.kernels;
+    let swept = |(state, _, unit): &(StateId, _, Unit)| {
+        let kernel = SweptKernel::new(program, *state, unit, device)?;
+        Ok(SweptKernel { once: once.contains(&kernel.spec.name), ..kernel })
+    };
+    program.units().iter().map(swept).collect()
 }
 
 /// One relayout space for each container that kernels touch and that has more than one layout. Generated kernels cannot copy bits, so

@@ -2,6 +2,7 @@
 
 use super::launch::{Launch, Slot, SlotPlace, dataflow};
 use super::memory::{self, PeakMemory};
+use super::once::Once;
 use super::streams::{last_beside, over, schedule as spread};
 use crate::pipeline::PipelineError;
 use bench::memory::MemoryMap;
@@ -11,12 +12,16 @@ use kernels::{ArgumentAccess, InPlace, KernelSpec};
 use sdfg::config::{Configuration, KernelConfig};
 use sdfg::lifetime::{ArenaPlan, Buffer, Schedule, Step};
 use sdfg::{Direction, Layout, Role, Sdfg};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The launches of a step, and their memory.
 pub(in crate::pipeline) struct Assembly {
     pub launches: Vec<Launch>,
+    /// Launches that run once, before the first step: what they make lies in memory of its own.
+    pub once: Vec<Launch>,
+    /// Slots that only these read.
+    pub needed_once: Vec<usize>,
     pub slots: Vec<Slot>,
     pub arena: DeviceMemory,
     /// Boundary container → slot that holds it.
@@ -34,6 +39,8 @@ struct Draft {
     arguments: Vec<(usize, ArgumentAccess)>,
     /// (read, written) slots: the written one may take the place of the read one.
     in_place: Vec<(usize, usize)>,
+    /// Whether it runs once, before the first step.
+    once: bool,
 }
 
 enum Work {
@@ -53,6 +60,7 @@ struct Assembler<'a> {
     /// Container → the slot that holds it.
     held: BTreeMap<String, usize>,
     drafts: Vec<Draft>,
+    once: Once,
 }
 
 /// Assembles a program under a configuration, to run on `streams` streams.
@@ -65,7 +73,8 @@ pub(in crate::pipeline) fn assemble(
     device: &Arc<dyn Device>,
     streams: usize,
 ) -> Result<Assembly, PipelineError> {
-    let mut assembler = Assembler { program, configuration, device, slots: vec![], held: BTreeMap::new(), drafts: vec![] };
+    let once = Once::of(program)?;
+    let mut assembler = Assembler { program, configuration, device, slots: vec![], held: BTreeMap::new(), drafts: vec![], once };
     assembler.draft()?;
     // Boundary containers exist even if no kernel touches them.
     let mut boundary = BTreeMap::new();
@@ -149,9 +158,10 @@ impl Assembler<'_> {
             }
             let place = |data: &str| spec.arguments().iter().position(|a| a.data == data).map(|n| arguments[n].0);
             let pairs = self.device.in_place(&spec, &config).into_iter().filter(|p| !unit.writes_part(self.program, &p.written));
-            let in_place = pairs.filter_map(|p| Some((place(&p.read)?, place(&p.written)?))).collect();
-            let name = spec.name.clone();
-            self.drafts.push(Draft { name, pass, work: Work::Kernel { spec: Box::new(spec), config }, arguments, in_place });
+            let in_place: Vec<(usize, usize)> = pairs.filter_map(|p| Some((place(&p.read)?, place(&p.written)?))).collect();
+            let (name, once) = (spec.name.clone(), self.once.kernels.contains(&spec.name));
+            let in_place = if once { vec![] } else { in_place };
+            self.drafts.push(Draft { name, pass, work: Work::Kernel { spec: Box::new(spec), config }, arguments, in_place, once });
             for (from, to) in after {
                 self.relayout(pass, from, to);
             }
@@ -162,7 +172,8 @@ impl Assembler<'_> {
     fn relayout(&mut self, pass: Direction, from: usize, to: usize) {
         let name = format!("relayout {} {} → {}", self.slots[from].data, self.slots[from].layout, self.slots[to].layout);
         let arguments = vec![(from, ArgumentAccess::Read), (to, ArgumentAccess::Write)];
-        self.drafts.push(Draft { name, pass, work: Work::Relayout, arguments, in_place: vec![] });
+        let once = self.once.containers.contains(&self.slots[from].data);
+        self.drafts.push(Draft { name, pass, work: Work::Relayout, arguments, in_place: vec![], once });
     }
 
     /// Bytes of a slot.
@@ -175,32 +186,37 @@ impl Assembler<'_> {
         Ok(container.dtype.bytes(elements as u64))
     }
 
-    /// Whether a slot holds an input or parameter in its held layout.
+    /// Whether a slot holds an input or parameter in the layout in which the caller's tensor is put there.
     fn is_given(&self, slot: usize) -> bool {
         let data = &self.slots[slot].data;
         let role = self.program.containers.get(data).map(|c| c.role);
         self.held.get(data) == Some(&slot) && matches!(role, Some(Role::Input | Role::Parameter))
     }
 
-    /// The steps of the program with the buffers that they read and write. Buffer numbers are slot numbers; inputs have memory of their
-    /// own, so no step refers to them.
+    /// Whether a slot has memory of its own, which lasts through all steps: it is given, or made once.
+    fn is_lasting(&self, slot: usize) -> bool {
+        self.is_given(slot) || self.once.containers.contains(&self.slots[slot].data)
+    }
+
+    /// The steps of the program with the buffers that they read and write. Buffer numbers are slot numbers; slots that last have memory of
+    /// their own, so no step refers to them.
     fn schedule(&self, boundary: &BTreeMap<String, usize>) -> Result<Schedule, PipelineError> {
         let mut schedule = Schedule::default();
         for (n, slot) in self.slots.iter().enumerate() {
             let is_held = self.held.get(&slot.data) == Some(&n);
             let name = if is_held { slot.data.clone() } else { format!("{} {} #{n}", slot.data, slot.layout) };
-            let kept = boundary.get(&slot.data) == Some(&n) && !self.is_given(n);
+            let kept = boundary.get(&slot.data) == Some(&n) && !self.is_lasting(n);
             schedule.buffers.push(Buffer { name, bytes: self.bytes(n)?, kept });
         }
         for draft in &self.drafts {
-            let touched = draft.arguments.iter().filter(|(slot, _)| !self.is_given(*slot));
+            let touched = draft.arguments.iter().filter(|(slot, _)| !self.is_lasting(*slot));
             let of = |access| touched.clone().filter(move |(_, a)| *a == access).map(|(slot, _)| *slot).collect();
             schedule.steps.push(Step {
                 name: draft.name.clone(),
                 stage: usize::from(draft.pass == Direction::Backward),
                 reads: of(ArgumentAccess::Read),
                 writes: of(ArgumentAccess::Write),
-                in_place: draft.in_place.iter().copied().filter(|(from, _)| !self.is_given(*from)).collect(),
+                in_place: draft.in_place.iter().copied().filter(|(from, _)| !self.is_lasting(*from)).collect(),
             });
         }
         Ok(schedule)
@@ -223,6 +239,10 @@ impl Assembler<'_> {
 
     /// Orders and compiles the launches and gives every slot its memory.
     fn finish(mut self, boundary: BTreeMap<String, usize>, streams: usize) -> Result<Assembly, PipelineError> {
+        let (once, drafts): (Vec<Draft>, Vec<Draft>) = std::mem::take(&mut self.drafts).into_iter().partition(|d| d.once);
+        self.drafts = drafts;
+        let read = |drafts: &[Draft]| -> BTreeSet<usize> { drafts.iter().flat_map(|d| &d.arguments).map(|(slot, _)| *slot).collect() };
+        let needed_once: Vec<usize> = read(&once).difference(&read(&self.drafts)).copied().collect();
         let schedule = self.schedule(&boundary)?;
         let order = schedule.order();
         let schedule = schedule.reordered(&order);
@@ -233,15 +253,18 @@ impl Assembler<'_> {
         let mut given = Vec::new();
         for n in 0..self.slots.len() {
             self.slots[n].bytes = self.bytes(n)? as usize;
-            self.slots[n].place = if self.is_given(n) {
+            self.slots[n].place = if self.is_lasting(n) {
                 let bytes = self.bytes(n)?;
-                given.push((self.slots[n].data.clone(), bytes));
+                if !needed_once.contains(&n) {
+                    given.push((self.slots[n].data.clone(), bytes));
+                }
                 SlotPlace::Held(self.device.memory(bytes as usize)?)
             } else {
                 SlotPlace::Arena(plan.offsets.get(&schedule.buffers[n].name).copied().unwrap_or_default() as usize)
             };
         }
-        self.prepare(&plan, &schedule);
+        self.prepare(once.iter().chain(&self.drafts), &plan, &schedule);
+        let once = once.into_iter().map(|draft| self.launch(draft, &plan, &schedule)).collect::<Result<_, _>>()?;
         let mut drafts: Vec<Option<Draft>> = std::mem::take(&mut self.drafts).into_iter().map(Some).collect();
         let mut launches = Vec::new();
         for draft in order.iter().filter_map(|n| drafts.get_mut(*n)?.take()) {
@@ -263,7 +286,7 @@ impl Assembler<'_> {
             actual_bytes: given_bytes + arena.len() as u64,
             lower_bound_bytes: given_bytes + plan.lower_bound,
         };
-        Ok(Assembly { launches, slots: self.slots, arena, boundary, memory, map })
+        Ok(Assembly { launches, once, needed_once, slots: self.slots, arena, boundary, memory, map })
     }
 
     /// The pairs of a launch's arguments that the plan has placed in place.
@@ -276,8 +299,8 @@ impl Assembler<'_> {
     }
 
     /// Compiles the code of all launches in parallel on devices that compile ahead; compiling one by one would dominate assembly.
-    fn prepare(&self, plan: &ArenaPlan, schedule: &Schedule) {
-        let coming = self.drafts.iter().filter_map(|draft| match &draft.work {
+    fn prepare<'d>(&'d self, drafts: impl Iterator<Item = &'d Draft>, plan: &ArenaPlan, schedule: &Schedule) {
+        let coming = drafts.filter_map(|draft| match &draft.work {
             Work::Kernel { spec, config } => {
                 Some(CompileRequest::once(spec, &kernels::in_place::with(config, &self.placed(draft, plan, schedule))))
             }
@@ -295,6 +318,7 @@ impl Assembler<'_> {
         let arguments: Vec<(usize, bool)> =
             draft.arguments.iter().map(|(slot, access)| (*slot, *access == ArgumentAccess::Write)).collect();
         let in_place = self.placed(&draft, plan, schedule);
+        let is_relayout = matches!(draft.work, Work::Relayout);
         let executable = match draft.work {
             Work::Kernel { spec, config } => self.device.compile(&spec, &kernels::in_place::with(&config, &in_place))?,
             Work::Relayout => {
@@ -307,6 +331,6 @@ impl Assembler<'_> {
                 self.device.relayout(container, &self.program.shape_of(&from.data)?, &from.layout, &to.layout)?
             }
         };
-        Ok(Launch { name: draft.name, pass: draft.pass, executable, arguments, in_place, ends: vec![] })
+        Ok(Launch { name: draft.name, pass: draft.pass, is_relayout, executable, arguments, in_place, ends: vec![] })
     }
 }

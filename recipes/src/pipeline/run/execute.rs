@@ -4,6 +4,7 @@ use super::assemble::{Assembly, assemble};
 use super::candidate::Candidate;
 use super::launch::{Launch, Slot, SlotPlace, dataflow, regions};
 use super::memory::PeakMemory;
+use super::once::{DoneOnce, Once};
 use super::restore::SavedInputs;
 use super::streams::{put, schedule, used};
 use crate::pipeline::PipelineError;
@@ -16,9 +17,10 @@ use kernels::{Executable, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn, SliceInfoElem};
 use sdfg::config::{Configuration, KernelConfig};
 use sdfg::interpret::{Run, Tensors};
-use sdfg::{Container, Direction, Sdfg};
+use sdfg::{Container, Direction, Layout, Sdfg};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Debug builds fill freed memory with this byte, a NaN in every floating type, so that a read after the end of a lifetime shows.
 const SPOILT: u8 = 0xff;
@@ -46,6 +48,11 @@ pub struct Execution {
     streams: usize,
     program: Sdfg,
     launches: Vec<Launch>,
+    /// Launches that run once after tensors were loaded, whether they must still run, and the slots that only they need.
+    once: Vec<Launch>,
+    is_due: bool,
+    needed_once: Vec<usize>,
+    done_once: DoneOnce,
     slots: Vec<Slot>,
     arena: DeviceMemory,
     /// Boundary container → slot that holds it.
@@ -70,21 +77,86 @@ impl Execution {
     /// Compiles every kernel and plans memory in the order of kernels that needs the least of it. Kernels that can do so write results in
     /// place of inputs that are no longer read.
     fn on(streams: usize, program: &Sdfg, configuration: &Configuration, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
-        let Assembly { launches, slots, arena, boundary, memory, map } = assemble(program, configuration, device, streams)?;
-        let (device, program) = (device.clone(), program.clone());
-        Ok(Execution { recorded: None, device, streams, program, launches, slots, arena, boundary, memory, map })
+        let Assembly { launches, once, needed_once, slots, arena, boundary, memory, map } =
+            assemble(program, configuration, device, streams)?;
+        let (device, program, done_once) = (device.clone(), program.clone(), DoneOnce::default());
+        let is_due = !once.is_empty();
+        Ok(Execution {
+            recorded: None,
+            device,
+            streams,
+            program,
+            launches,
+            once,
+            is_due,
+            needed_once,
+            done_once,
+            slots,
+            arena,
+            boundary,
+            memory,
+            map,
+        })
     }
 
     /// Puts inputs and parameters into place. Tensors are in the recipe's dim order.
     pub fn load(&mut self, tensors: &Tensors) -> Result<(), PipelineError> {
+        let constant = Once::of(&self.program)?.containers;
+        self.done_once = DoneOnce::default();
         for (data, array) in whole_tensors(&self.program, tensors)? {
             let Some(container) = self.program.containers.get(&data) else { continue };
-            if let Some(Slot { layout, place: SlotPlace::Held(memory), .. }) = self.boundary.get(&data).and_then(|s| self.slots.get_mut(*s))
+            if let Some(Slot { layout, bytes, place: SlotPlace::Held(memory), .. }) =
+                self.boundary.get(&data).and_then(|s| self.slots.get_mut(*s))
             {
+                // What was needed once was given back.
+                if memory.len() < *bytes {
+                    *memory = self.device.memory(*bytes)?;
+                }
+                let began = Instant::now();
                 memory.pack(container, layout, &array)?;
+                if constant.contains(&data) && *layout != Layout::row_major(container) {
+                    self.done_once.packed_bytes += *bytes as u64;
+                    self.done_once.packed_ms += began.elapsed().as_secs_f64() * 1e3;
+                }
             }
         }
+        self.is_due = !self.once.is_empty();
         Ok(())
+    }
+
+    /// Runs what runs once, unless that has been done since tensors were loaded, and gives memory back that nothing else needs.
+    fn run_once(&mut self, pool: &Pool, run: &Run) -> Result<(), PipelineError> {
+        if !std::mem::take(&mut self.is_due) {
+            return Ok(());
+        }
+        for n in &self.needed_once {
+            let slot = &mut self.slots[*n];
+            if let SlotPlace::Held(memory) = &mut slot.place
+                && memory.len() < slot.bytes
+            {
+                *memory = self.device.memory(slot.bytes)?;
+            }
+        }
+        let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
+        let (pointers, held) = (self.pointers(), pool.hold());
+        let mut ms = 0.0;
+        for launch in &self.once {
+            ms += self.device.time(&mut || launch.run(&pointers, &context))?;
+        }
+        drop(held);
+        let relayouts = self.once.iter().filter(|launch| launch.is_relayout).count();
+        let made = self.once.iter().flat_map(|l| &l.arguments).filter(|(slot, written)| *written && !self.needed_once.contains(slot));
+        let result_bytes = made.map(|(slot, _)| self.slots[*slot].bytes as u64).sum();
+        self.done_once = DoneOnce { kernels: self.once.len() - relayouts, relayouts, ms, result_bytes, ..self.done_once };
+        for n in &self.needed_once {
+            self.slots[*n].place = SlotPlace::Held(self.device.memory(0)?);
+        }
+        Ok(())
+    }
+
+    /// What was done once since tensors were loaded; kernels count after the first step.
+    pub fn done_once(&self) -> DoneOnce {
+        self.done_once
     }
 
     /// Outputs and gradients of the last step, in the recipe's dim order.
@@ -139,7 +211,7 @@ impl Execution {
 
     /// Bytes of working memory that the kernels share besides tensors, on this number of workers.
     pub fn working_bytes(&self, workers: usize) -> u64 {
-        self.launches.iter().map(|l| l.executable.working()).fold(Working::default(), Working::max).bytes(workers) as u64
+        self.once.iter().chain(&self.launches).map(|l| l.executable.working()).fold(Working::default(), Working::max).bytes(workers) as u64
     }
 
     /// GPU resources of each launch's functions, in order.
@@ -150,10 +222,11 @@ impl Execution {
     /// Generated code by kernel, for kernels that have code.
     pub fn sources(&self) -> Vec<(String, String)> {
         let code = |l: &Launch| l.executable.source().map(|s| (l.name.clone(), s.to_string()));
+        let all = || self.once.iter().chain(&self.launches);
         // Kernels of one element type share their GEMM library.
-        let libraries: BTreeSet<&str> = self.launches.iter().filter_map(|l| l.executable.library()).collect();
+        let libraries: BTreeSet<&str> = all().filter_map(|l| l.executable.library()).collect();
         let name = |n: usize| if n == 0 { "products".to_string() } else { format!("products_{n}") };
-        self.launches.iter().filter_map(code).chain(libraries.into_iter().enumerate().map(|(n, s)| (name(n), s.to_string()))).collect()
+        all().filter_map(code).chain(libraries.into_iter().enumerate().map(|(n, s)| (name(n), s.to_string()))).collect()
     }
 
     /// Runs one step, forward and backward: as a recording if the device records, else launch by launch with a time for each.
@@ -162,6 +235,7 @@ impl Execution {
             return self.apart(pool, &Run { seed, step, dropout }, 0);
         }
         let run = Run { seed, step, dropout };
+        self.run_once(pool, &run)?;
         if self.recorded.is_none() {
             // A first run loads libraries, which cannot happen while recording.
             self.apart(pool, &run, 0)?;
@@ -192,6 +266,7 @@ impl Execution {
 
     /// Runs one step, launch by launch, and times each launch: once, or as the median of `again` runs after the first.
     pub fn apart(&mut self, pool: &Pool, run: &Run, again: usize) -> Result<StepTimes, PipelineError> {
+        self.run_once(pool, run)?;
         let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
         let mut times = StepTimes::default();
         let (pointers, _held) = (self.pointers(), pool.hold());

@@ -10,6 +10,8 @@ use std::sync::Arc;
 pub(in crate::pipeline) struct Launch {
     pub name: String,
     pub pass: Direction,
+    /// Whether it copies its first argument in the layout of its second.
+    pub is_relayout: bool,
     pub executable: Arc<dyn Executable>,
     /// Slots of memory, in the order of the kernel's arguments, and whether the kernel writes them.
     pub arguments: Vec<(usize, bool)>,

@@ -3,6 +3,7 @@
 use super::candidate::Candidate;
 use super::execute::{Execution, StepTimes};
 use super::memory::PeakMemory;
+use super::once::DoneOnce;
 use crate::pipeline::PipelineError;
 use bench::memory::MemoryMap;
 use bench::protocol::{Contender, Protocol, Timing};
@@ -27,6 +28,8 @@ pub struct Timed {
     pub dispatches: Vec<u64>,
     pub memory: PeakMemory,
     pub map: MemoryMap,
+    /// What was done once for all steps.
+    pub done_once: DoneOnce,
     /// The load that other processes put on the machine during the race, where the system reports it.
     pub load: Option<Load>,
     /// Whether these are times of the first of two races. They cannot be compared with those of the last race, since the machine may have
@@ -99,6 +102,7 @@ pub fn time_plans(
             dispatches: apart.first().map(|t| t.dispatches.clone()).unwrap_or_default(),
             memory: PeakMemory { working_bytes: execution.working_bytes(pool.workers()), ..execution.memory },
             map: execution.map.clone(),
+            done_once: execution.done_once(),
             step,
             load,
             earlier: false,
@@ -196,6 +200,7 @@ mod tests {
             launches: vec![],
             memory: PeakMemory { given_bytes: 0, planned_bytes: 0, actual_bytes: 0, working_bytes: 0, lower_bound_bytes: 0 },
             map: MemoryMap::default(),
+            done_once: DoneOnce::default(),
             load: None,
             earlier: false,
         }

@@ -1,0 +1,143 @@
+//! What a step need not do again: in a program without a backward pass parameters are the same in every step, and so is whatever is
+//! computed of them alone. It is computed when they have been loaded, before the first step.
+
+use crate::pipeline::PipelineError;
+use kernels::{ArgumentAccess, KernelSpec};
+use sdfg::{Op, Role, Sdfg, Unit};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// The kernels of a program that run once, and the containers whose values are the same in every step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Once {
+    pub kernels: BTreeSet<String>,
+    /// Parameters, and what kernels that run once write. A relayout of one of these runs once, too.
+    pub containers: BTreeSet<String>,
+}
+
+impl Once {
+    /// Nothing for programs with a backward pass, or that write a parameter.
+    ///
+    /// # Errors
+    /// A unit that is no kernel.
+    pub fn of(program: &Sdfg) -> Result<Once, PipelineError> {
+        let mut specs = Vec::new();
+        for (state, _, unit) in program.units() {
+            if program.state(state).is_some_and(|s| s.name == "backward") {
+                return Ok(Once::default());
+            }
+            specs.push(KernelSpec::new(program, &unit)?);
+        }
+        let role = |data: &str| program.containers.get(data).map(|c| c.role);
+        let parameters = program.containers.values().filter(|c| c.role == Role::Parameter && c.view.is_none());
+        let mut once = Once { kernels: BTreeSet::new(), containers: parameters.map(|c| c.name.clone()).collect() };
+        // Containers that some kernel writes in every step.
+        let mut changing: BTreeSet<String> = BTreeSet::new();
+        for spec in &specs {
+            let arguments = spec.arguments();
+            let (written, read): (Vec<_>, Vec<_>) = arguments.iter().partition(|a| a.access == ArgumentAccess::Write);
+            if written.iter().any(|a| role(&a.data) == Some(Role::Parameter)) {
+                return Ok(Once::default());
+            }
+            let constant = !read.is_empty()
+                && read.iter().all(|a| once.containers.contains(&a.data))
+                && written.iter().all(|a| role(&a.data) == Some(Role::Transient) && !changing.contains(&a.data))
+                && !draws(&spec.unit);
+            let written = written.iter().map(|a| a.data.clone());
+            if constant {
+                once.containers.extend(written);
+                once.kernels.insert(spec.name.clone());
+            } else {
+                // What is written in parts, by kernels of both kinds, changes.
+                let written: BTreeSet<String> = written.collect();
+                if written.iter().any(|data| once.containers.contains(data)) {
+                    return Ok(Once { kernels: BTreeSet::new(), ..Once::of_parameters(program) });
+                }
+                changing.extend(written);
+            }
+        }
+        Ok(once)
+    }
+
+    /// The parameters alone.
+    fn of_parameters(program: &Sdfg) -> Once {
+        let parameters = program.containers.values().filter(|c| c.role == Role::Parameter && c.view.is_none());
+        Once { kernels: BTreeSet::new(), containers: parameters.map(|c| c.name.clone()).collect() }
+    }
+}
+
+/// Whether a unit draws random numbers, which are others in each step.
+fn draws(unit: &Unit) -> bool {
+    match unit {
+        Unit::Operation(operation) => matches!(&operation.op, Op::Elementwise { code, .. } if code.drops()),
+        Unit::Scope(scope) => scope.computations().iter().any(|(_, c)| c.tasklet.code.iter().any(|(_, code)| code.drops())),
+        _ => true,
+    }
+}
+
+/// What was done once for all steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DoneOnce {
+    /// Parameters that the plan holds in another order than the recipe's: bytes, and milliseconds of packing them as they were loaded.
+    pub packed_bytes: u64,
+    pub packed_ms: f64,
+    /// Kernels and relayouts that read nothing but parameters, milliseconds of running them, and bytes of the results that steps read.
+    pub kernels: usize,
+    pub relayouts: usize,
+    pub ms: f64,
+    pub result_bytes: u64,
+}
+
+impl DoneOnce {
+    pub fn is_nothing(&self) -> bool {
+        self.packed_bytes == 0 && self.kernels == 0 && self.relayouts == 0
+    }
+}
+
+impl fmt::Display for DoneOnce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let megabytes = |bytes: u64| bytes as f64 / 1e6;
+        let mut parts = Vec::new();
+        if self.packed_bytes > 0 {
+            parts.push(format!(
+                "{:.2} MB of parameters packed into the plan's layouts as they were loaded, {:.1} ms",
+                megabytes(self.packed_bytes),
+                self.packed_ms
+            ));
+        }
+        if self.kernels + self.relayouts > 0 {
+            parts.push(format!(
+                "{} kernels and {} relayouts of parameters alone, {:.2} ms, with {:.2} MB of results",
+                self.kernels,
+                self.relayouts,
+                self.ms,
+                megabytes(self.result_bytes)
+            ));
+        }
+        write!(f, "done once, in no step: {}", parts.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::variants::programs::programs;
+
+    fn recipe(train: &str) -> Sdfg {
+        let text = format!(
+            "model: m\ndims: {{n: 2, c: 3, o: 4}}\ninputs: {{x: [n, c]}}\nparameters: {{k: [o, c], v: [o], g: [o]}}\nsteps:\n  \
+             - \"s[o] = g * rsqrt(v * v + 1)\"\n  - \"t[n,o] = k[o,c] * x[n,c]\"\n  - \"y[n,o] = t * s[o]\"\n{train}"
+        );
+        let recipe = crate::load::load_str("m.yaml", &text, &[]).unwrap_or_else(|errors| panic!("{errors}"));
+        programs(&recipe, false).unwrap_or_else(|error| panic!("{error}")).unfused
+    }
+
+    #[test]
+    fn what_parameters_alone_decide_runs_once_unless_they_are_trained() {
+        let once = Once::of(&recipe("")).unwrap_or_else(|error| panic!("{error}"));
+        assert!(once.kernels.contains("s") && !once.kernels.contains("y"), "{once:?}");
+        assert!(once.containers.is_superset(&["g", "k", "s", "v"].map(String::from).into()) && !once.containers.contains("t"), "{once:?}");
+        assert_eq!(Once::of(&recipe("train: {upstream: y}\n")).unwrap_or_else(|error| panic!("{error}")), Once::default());
+    }
+}
