@@ -16,6 +16,7 @@ pub mod in_place;
 mod instruction_set;
 pub mod kernel;
 pub mod loopnest;
+pub mod loops;
 pub mod maps;
 mod mixed_radix;
 pub mod pool;

@@ -18,6 +18,7 @@
 mod body;
 mod component;
 mod equations;
+mod shift;
 
 pub use equations::equations;
 
@@ -111,7 +112,13 @@ pub fn insert(program: &mut Sdfg, state: StateId, operations: Vec<Operation>, ke
     program.containers.retain(|name, container| container.role != Role::Transient || !made.inner.contains(name));
     for unit in &made.units {
         match unit {
-            Unit::Operation(operation) => program.insert_operation(state, operation)?,
+            Unit::Operation(operation) => match shift::unshifted(program, operation) {
+                Some((operation, dim, size)) => {
+                    program.dims.insert(dim, size);
+                    program.insert_operation(state, &operation)?
+                }
+                None => program.insert_operation(state, operation)?,
+            },
             Unit::Nested(nested) => program.insert_nested(state, nested)?,
             Unit::Scope(scope) => program.insert_scope(state, scope)?,
         };

@@ -26,6 +26,7 @@ use crate::device::{CompileRequest, Device, Forms};
 use crate::error::KernelError;
 use crate::in_place::InPlace;
 use crate::kernel::{ConfigSpace, Executable, KernelSpec};
+use crate::loops;
 use sdfg::config::KernelConfig;
 use sdfg::{Container, Layout};
 use std::sync::Arc;
@@ -71,11 +72,15 @@ impl Device for Cores {
     }
 
     fn space(&self, spec: &KernelSpec) -> Result<Box<dyn ConfigSpace>, KernelError> {
-        templates::space(spec)
+        if loops::is_loop(spec) { Ok(Box::new(loops::LoopSpace::new(spec, self)?)) } else { templates::space(spec) }
     }
 
     fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError> {
-        templates::compile(spec, config, &self.toolchain)
+        if loops::is_loop(spec) { loops::compile(spec, config, self) } else { templates::compile(spec, config, &self.toolchain) }
+    }
+
+    fn scaled(&self, config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> KernelConfig {
+        if loops::is_loop(from) { loops::scaled(config, from, to, self) } else { crate::tiles::scaled(config, from, to) }
     }
 
     fn in_place(&self, spec: &KernelSpec, config: &KernelConfig) -> Vec<InPlace> {
@@ -91,7 +96,10 @@ impl Device for Cores {
     }
 
     fn precompile(&self, kernels: &[CompileRequest], until: CancelToken) {
-        let kernels: Vec<(KernelSpec, KernelConfig)> = kernels.iter().flat_map(|request| request.each(self)).collect();
+        let of = |(spec, config): (KernelSpec, KernelConfig)| {
+            if loops::is_loop(&spec) { loops::members(&spec, &config) } else { vec![(spec, config)] }
+        };
+        let kernels: Vec<(KernelSpec, KernelConfig)> = kernels.iter().flat_map(|request| request.each(self)).flat_map(of).collect();
         templates::precompile(&kernels, &self.toolchain, until);
     }
 }

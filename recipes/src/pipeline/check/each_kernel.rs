@@ -142,7 +142,7 @@ struct Cores<'a> {
 /// Kernels that the plan launches together run one by one on the cores.
 fn inside(unit: &Unit) -> Vec<Unit> {
     match unit {
-        Unit::Nested(nested) => nested.program.units().into_iter().map(|(_, _, unit)| unit).collect(),
+        Unit::Nested(nested) if nested.repeat.is_none() => nested.program.units().into_iter().map(|(_, _, unit)| unit).collect(),
         unit => vec![unit.clone()],
     }
 }

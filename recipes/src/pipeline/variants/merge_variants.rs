@@ -23,8 +23,8 @@ struct Taken {
 }
 
 /// Containers that a unit names, inside and out.
-fn named(unit: &Unit) -> BTreeSet<&String> {
-    match unit {
+fn named(unit: &Unit) -> BTreeSet<String> {
+    let names: BTreeSet<&String> = match unit {
         Unit::Operation(operation) => operation.inputs.iter().chain(&operation.outputs).map(|o| &o.data).collect(),
         Unit::Scope(scope) => {
             let computations = scope.computations();
@@ -32,8 +32,13 @@ fn named(unit: &Unit) -> BTreeSet<&String> {
         }
         .into_iter()
         .collect(),
+        Unit::Nested(nested) if nested.repeat.is_some() => {
+            let (given, made) = nested.boundary();
+            return given.into_iter().chain(made).collect();
+        }
         Unit::Nested(nested) => nested.program.containers.keys().collect(),
-    }
+    };
+    names.into_iter().cloned().collect()
 }
 
 fn fault(why: String) -> PipelineError {
@@ -108,15 +113,15 @@ fn containers(taken: &[Taken], lenders: &[KernelSource]) -> Result<Vec<Container
     let of = |lender: usize| &lenders[lender].variant.program.containers;
     let mut found: BTreeMap<&String, &Container> = BTreeMap::new();
     for Taken { unit, lender, .. } in taken {
-        let mut next: Vec<&String> = named(unit).into_iter().collect();
+        let mut next: Vec<String> = named(unit).into_iter().collect();
         while let Some(data) = next.pop() {
-            let Some(container) = of(*lender).get(data) else { continue };
-            next.extend(container.view.as_ref().map(|view| &view.of));
+            let Some(container) = of(*lender).get(&data) else { continue };
+            next.extend(container.view.as_ref().map(|view| view.of.clone()));
             let same = |known: &Container| Container { origin: None, ..known.clone() } == Container { origin: None, ..container.clone() };
-            match found.get(data) {
+            match found.get(&container.name) {
                 Some(known) if !same(known) => return Err(fault(format!("`{data}` is not the same everywhere"))),
                 Some(_) => {}
-                None => _ = found.insert(data, container),
+                None => _ = found.insert(&container.name, container),
             }
         }
     }

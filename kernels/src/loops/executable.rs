@@ -1,0 +1,205 @@
+//! Runs a loop: for each time the kernels of its body, on the slices of that time.
+
+use super::body::Body;
+use crate::device::{Device, DeviceMemory};
+use crate::error::KernelError;
+use crate::kernel::{Completion, Executable, KernelSpec, RunContext, unsupported};
+use crate::pool::Working;
+use sdfg::affine::Affine;
+use sdfg::config::KernelConfig;
+use sdfg::{Container, Layout, Slice};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Every address in the loop's own memory is a multiple of this.
+const LINE: usize = 64;
+
+/// Where an argument of a kernel lies in an iteration.
+#[derive(Clone, Debug, PartialEq)]
+enum Place {
+    /// A whole argument of the loop.
+    Whole(usize),
+    /// In the loop's own memory.
+    Own(usize),
+    /// A slice of an argument of the loop: `by · time + from` slices of so many bytes after its beginning, if that is one of its
+    /// `count` slices, and else this place in the loop's own memory.
+    Slice { argument: usize, by: i64, from: i64, count: i64, bytes: usize, outside: Option<usize> },
+}
+
+struct Launch {
+    executable: Arc<dyn Executable>,
+    places: Vec<Place>,
+}
+
+pub(super) struct LoopKernel {
+    name: String,
+    arguments: usize,
+    trips: i64,
+    reversed: bool,
+    launches: Vec<Launch>,
+    /// What only the body has, and slices that lie outside in time.
+    own: Mutex<DeviceMemory>,
+    source: Option<String>,
+}
+
+/// The loop's own memory while it is laid out: containers, and slices of one value.
+#[derive(Default)]
+struct Room {
+    bytes: usize,
+    containers: BTreeMap<String, usize>,
+    /// (value, container's name inside) → place.
+    fills: Vec<(usize, Container, Layout, Vec<usize>, f64)>,
+}
+
+impl Room {
+    fn take(&mut self, bytes: usize) -> usize {
+        let at = self.bytes;
+        self.bytes += bytes.div_ceil(LINE) * LINE;
+        at
+    }
+}
+
+impl LoopKernel {
+    pub(super) fn new(body: &Body, config: &KernelConfig, device: &dyn Device) -> Result<Self, KernelError> {
+        let mut room = Room::default();
+        let mut launches = Vec::new();
+        for (kernel, own) in body.kernels.iter().zip(body.configs(config)?) {
+            let mut places = Vec::new();
+            for argument in kernel.arguments() {
+                places.push(place(body, config, kernel, &argument.data, &mut room)?);
+            }
+            launches.push(Launch { executable: device.compile(kernel, &own)?, places });
+        }
+        let mut own = device.memory(room.bytes.max(LINE))?;
+        for (at, container, layout, shape, value) in &room.fills {
+            fill(&mut own, *at, container, layout, shape, *value)?;
+        }
+        let sources: Vec<&str> = launches.iter().filter_map(|launch| launch.executable.source()).collect();
+        Ok(LoopKernel {
+            name: body.spec.name.clone(),
+            arguments: body.spec.arguments().len(),
+            trips: body.trips,
+            reversed: body.repeat.reversed,
+            source: (!sources.is_empty()).then(|| sources.join("\n\n")),
+            launches,
+            own: Mutex::new(own),
+        })
+    }
+}
+
+/// Bytes of a container of the body in its layout.
+fn bytes(body: &Body, kernel: &KernelSpec, container: &Container, layout: &Layout) -> Result<usize, KernelError> {
+    let shape = kernel.shape(&container.name)?;
+    let elements = layout.extent(&container.dims, &shape);
+    let misfit = || unsupported(&body.spec, format!("the layout {layout} does not fit `{}`", container.name));
+    Ok(container.dtype.bytes(elements.ok_or_else(misfit)? as u64) as usize)
+}
+
+fn place(body: &Body, config: &KernelConfig, kernel: &KernelSpec, data: &str, room: &mut Room) -> Result<Place, KernelError> {
+    let container = kernel
+        .containers
+        .get(data)
+        .ok_or_else(|| KernelError::UnknownContainer { kernel: kernel.name.clone(), data: data.to_string() })?;
+    let layout = body.inner_layout(config, container)?;
+    let bytes = bytes(body, kernel, container, &layout)?;
+    let argument = body.outer(data).and_then(|outer| body.spec.arguments().iter().position(|a| a.data == outer));
+    let Some(argument) = argument else {
+        let at = match room.containers.get(data) {
+            Some(at) => *at,
+            None => {
+                let at = room.take(bytes);
+                room.containers.insert(data.to_string(), at);
+                at
+            }
+        };
+        return Ok(Place::Own(at));
+    };
+    let Some(Slice { data: outer, at: Some((axis, at)), fill }) = body.slice(data) else { return Ok(Place::Whole(argument)) };
+    let wrong = || unsupported(&body.spec, format!("`{outer}` is read at {at}, which is no multiple of the time plus a number"));
+    let form = Affine::of(at, &|name| name == body.repeat.index).ok_or_else(wrong)?;
+    let from = form.offset.eval(&body.spec.sizes).map_err(|source| KernelError::Size { kernel: body.spec.name.clone(), source })?;
+    let count = body.spec.shape(outer)?.get(*axis).copied().unwrap_or(0) as i64;
+    let outside = match fill {
+        Some(value) => {
+            let shape = kernel.shape(data)?;
+            let known = room.fills.iter().find(|(_, c, l, s, v)| {
+                c.dtype == container.dtype && *s == shape && c.dims == container.dims && *l == layout && v.to_bits() == value.0.to_bits()
+            });
+            Some(match known {
+                Some((at, ..)) => *at,
+                None => {
+                    let at = room.take(bytes);
+                    room.fills.push((at, container.clone(), layout, shape, value.0));
+                    at
+                }
+            })
+        }
+        None => None,
+    };
+    Ok(Place::Slice { argument, by: form.coefficient(&body.repeat.index), from, count, bytes, outside })
+}
+
+/// Gives a slice in the loop's own memory one value.
+fn fill(own: &mut DeviceMemory, at: usize, container: &Container, layout: &Layout, shape: &[usize], value: f64) -> Result<(), KernelError> {
+    let mut slice = crate::AlignedBuffer::of(container, shape, layout)?;
+    slice.pack(container, layout, &ndarray::ArrayD::from_elem(ndarray::IxDyn(shape), value))?;
+    match own {
+        DeviceMemory::Host(buffer) => {
+            let bytes = slice.as_slice();
+            buffer.as_mut_slice()[at..at + bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        }
+        DeviceMemory::Own(memory) => memory.write(at, slice.as_slice()),
+    }
+}
+
+impl Executable for LoopKernel {
+    unsafe fn run(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Completion, KernelError> {
+        if arguments.len() != self.arguments {
+            return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
+        }
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let base = own.address();
+        let _held = context.pool.hold();
+        let mut pointers: Vec<*mut u8> = Vec::new();
+        for n in 0..self.trips {
+            let time = if self.reversed { self.trips - 1 - n } else { n };
+            for launch in &self.launches {
+                pointers.clear();
+                for place in &launch.places {
+                    pointers.push(match place {
+                        Place::Whole(argument) => arguments[*argument],
+                        // The addresses may belong to another device, so they are no dereferenceable pointers here.
+                        Place::Own(at) => base.wrapping_add(*at),
+                        Place::Slice { argument, by, from, count, bytes, outside } => match (by * time + from, outside) {
+                            (at, _) if (0..*count).contains(&at) => arguments[*argument].wrapping_add(at as usize * bytes),
+                            (_, Some(outside)) => base.wrapping_add(*outside),
+                            (at, None) => {
+                                let what = format!("at {time} it reads slice {at} of {count}, and nothing was given for what lies outside");
+                                return Err(KernelError::Unsupported { kernel: self.name.clone(), what });
+                            }
+                        },
+                    });
+                }
+                // SAFETY: each pointer is that of a slice, a whole argument or the loop's own memory, as large as the kernel's container in
+                // its layout; what an iteration writes overlaps with nothing that it reads.
+                if unsafe { launch.executable.run(&pointers, context)? } == Completion::DeadlineExceeded {
+                    return Ok(Completion::DeadlineExceeded);
+                }
+            }
+        }
+        Ok(Completion::Done)
+    }
+
+    fn working(&self) -> Working {
+        self.launches.iter().map(|launch| launch.executable.working()).fold(Working::default(), Working::max)
+    }
+
+    fn source(&self) -> Option<&str> {
+        self.source.as_deref()
+    }
+
+    fn library(&self) -> Option<&str> {
+        self.launches.iter().find_map(|launch| launch.executable.library())
+    }
+}
