@@ -96,10 +96,8 @@ fn bytes(body: &Body, kernel: &KernelSpec, container: &Container, layout: &Layou
 }
 
 fn place(body: &Body, config: &KernelConfig, kernel: &KernelSpec, data: &str, room: &mut Room) -> Result<Place, KernelError> {
-    let container = kernel
-        .containers
-        .get(data)
-        .ok_or_else(|| KernelError::UnknownContainer { kernel: kernel.name.clone(), data: data.to_string() })?;
+    let container =
+        kernel.containers.get(data).ok_or_else(|| KernelError::UnknownContainer { kernel: kernel.name.clone(), data: data.to_string() })?;
     let layout = body.inner_layout(config, container)?;
     let bytes = bytes(body, kernel, container, &layout)?;
     let argument = body.outer(data).and_then(|outer| body.spec.arguments().iter().position(|a| a.data == outer));

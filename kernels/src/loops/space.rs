@@ -8,23 +8,25 @@ use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice, unsupported};
 use crate::mixed_radix::{MixedRadix, layouts};
 use sdfg::Layout;
 use sdfg::config::KernelConfig;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Configurations of a kernel among which a loop chooses, the best by predicted cost.
 const CHOICES: usize = 8;
 /// Configurations that are compared for that.
 const CONSIDERED: u64 = 512;
 
-/// The numbers of a kernel's best configurations under given layouts.
-type Ranked = Arc<Vec<u64>>;
+/// The numbers of a kernel's best configurations under given layouts, with their predicted costs.
+type Ranked = Arc<Vec<(u64, f64)>>;
 
 pub struct LoopSpace {
     body: Body,
     tensors: Vec<TensorChoice>,
     spaces: Vec<Box<dyn ConfigSpace>>,
-    /// By kernel and the layouts of its tensors.
-    ranked: Mutex<HashMap<(usize, Vec<Layout>), Ranked>>,
+    /// The tensors of the loop with several layouts that each kernel of the body touches.
+    touched: Vec<Vec<usize>>,
+    /// By kernel and the positions of the layouts of those tensors.
+    ranked: RwLock<HashMap<(usize, Vec<usize>), Option<Ranked>>>,
 }
 
 impl LoopSpace {
@@ -42,51 +44,65 @@ impl LoopSpace {
             };
             tensors.push(TensorChoice { data: argument.data, layouts });
         }
-        let space = LoopSpace { body, tensors, spaces, ranked: Mutex::default() };
+        let touches =
+            |space: &dyn ConfigSpace, t: &TensorChoice| space.tensors().iter().any(|own| body.outer(&own.data) == Some(t.data.as_str()));
+        let several = |space: &dyn ConfigSpace| {
+            (0..tensors.len()).filter(|n| tensors[*n].layouts.len() > 1 && touches(space, &tensors[*n])).collect()
+        };
+        let touched = spaces.iter().map(|space| several(&**space)).collect();
+        let space = LoopSpace { body, tensors, spaces, touched, ranked: RwLock::default() };
         // Every layout of a slice must be one of its kernels'.
         space.choice(0).ok_or_else(|| unsupported(spec, "a kernel of its body has no layout in which the times come first"))?;
         Ok(space)
     }
 
-    /// The layouts of the tensors and the number of each kernel's configuration.
-    fn choice(&self, n: u64) -> Option<(KernelConfig, Vec<u64>)> {
+    /// The position of each tensor's layout, and the number and predicted cost of each kernel's configuration.
+    fn choice(&self, n: u64) -> Option<(Vec<usize>, Vec<(u64, f64)>)> {
         let mut digits = MixedRadix::of(n, self.count());
         let mut picks: Vec<usize> = self.spaces.iter().rev().map(|_| digits.below(CHOICES)).collect();
         picks.reverse();
-        let layouts: BTreeMap<String, Layout> = digits.layouts(&self.tensors);
-        let outer = KernelConfig { layouts, ..KernelConfig::default() };
+        let layouts = digits.picks(&self.tensors);
         let mut numbers = Vec::new();
         for (kernel, pick) in picks.into_iter().enumerate() {
-            let ranked = self.ranked(kernel, &outer)?;
+            let ranked = self.ranked(kernel, &layouts)?;
             numbers.push(ranked[pick % ranked.len()]);
         }
-        Some((outer, numbers))
+        Some((layouts, numbers))
+    }
+
+    fn outer(&self, picks: &[usize]) -> KernelConfig {
+        let layouts = self.tensors.iter().zip(picks).map(|(t, pick)| (t.data.clone(), t.layouts[*pick].clone())).collect();
+        KernelConfig { layouts, ..KernelConfig::default() }
     }
 
     /// The best configurations of a kernel under layouts of the loop's tensors.
-    fn ranked(&self, kernel: usize, outer: &KernelConfig) -> Option<Ranked> {
+    fn ranked(&self, kernel: usize, picks: &[usize]) -> Option<Ranked> {
+        let key = (kernel, self.touched[kernel].iter().map(|n| picks[*n]).collect::<Vec<usize>>());
+        if let Some(known) = self.ranked.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return known.clone();
+        }
+        let found = self.rank(kernel, &self.outer(picks)).map(Arc::new);
+        self.ranked.write().unwrap_or_else(PoisonError::into_inner).insert(key, found.clone());
+        found
+    }
+
+    fn rank(&self, kernel: usize, outer: &KernelConfig) -> Option<Vec<(u64, f64)>> {
         let space = &self.spaces[kernel];
-        let mut own = Vec::new();
-        for tensor in space.tensors() {
-            own.push(self.body.inner_layout(outer, self.body.program.containers.get(&tensor.data)?).ok()?);
-        }
-        let lock = || self.ranked.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = lock().get(&(kernel, own.clone())) {
-            return Some(known.clone());
-        }
         let mut at = 0u64;
-        for (tensor, layout) in space.tensors().iter().zip(&own) {
-            let digit = tensor.layouts.iter().position(|l| l == layout)? as u64;
+        for tensor in space.tensors() {
+            let own = self.body.inner_layout(outer, self.body.program.containers.get(&tensor.data)?).ok()?;
+            let digit = tensor.layouts.iter().position(|l| *l == own)? as u64;
             at = at * tensor.layouts.len() as u64 + digit;
         }
         let knobs = (space.count() / layouts(space.tensors()).max(1)).max(1);
-        let mut numbers: Vec<u64> = (0..knobs.min(CONSIDERED)).map(|knob| at * knobs + knob).collect();
-        numbers.sort_by(|a, b| space.predicted_cost(*a).total_cmp(&space.predicted_cost(*b)));
-        let mut seen = std::collections::BTreeSet::new();
-        numbers.retain(|n| seen.len() < CHOICES && seen.insert(space.identity(*n)));
-        let ranked = Arc::new(numbers);
-        lock().insert((kernel, own), ranked.clone());
-        (!ranked.is_empty()).then_some(ranked)
+        // Evenly spread, where there are more than can be compared.
+        let considered = knobs.min(CONSIDERED);
+        let costed = |n: u64| (n, space.predicted_cost(n));
+        let mut numbers: Vec<(u64, f64)> = (0..considered).map(|n| costed(at * knobs + n * (knobs / considered))).collect();
+        numbers.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let mut seen = BTreeSet::new();
+        numbers.retain(|(n, _)| seen.len() < CHOICES && seen.insert(space.identity(*n)));
+        (!numbers.is_empty()).then_some(numbers)
     }
 }
 
@@ -117,22 +133,21 @@ impl ConfigSpace for LoopSpace {
     }
 
     fn config(&self, n: u64) -> KernelConfig {
-        let Some((outer, numbers)) = self.choice(n) else { return KernelConfig::default() };
-        let each: Vec<KernelConfig> = self.spaces.iter().zip(numbers).map(|(space, n)| space.config(n)).collect();
-        KernelConfig { knobs: joined(&each), ..outer }
+        let Some((picks, numbers)) = self.choice(n) else { return KernelConfig::default() };
+        let each: Vec<KernelConfig> = self.spaces.iter().zip(numbers).map(|(space, (n, _))| space.config(n)).collect();
+        KernelConfig { knobs: joined(&each), ..self.outer(&picks) }
     }
 
     fn identity(&self, n: u64) -> String {
-        let Some((outer, numbers)) = self.choice(n) else { return String::new() };
-        let each: Vec<String> = self.spaces.iter().zip(numbers).map(|(space, n)| space.identity(n)).collect();
-        let whole: Vec<String> = outer.layouts.iter().map(|(data, layout)| format!("{data}[{layout}]")).collect();
-        format!("{} | {}", whole.join(" "), each.join(" | "))
+        let Some((picks, numbers)) = self.choice(n) else { return String::new() };
+        let each: Vec<String> = self.spaces.iter().zip(numbers).map(|(space, (n, _))| space.identity(n)).collect();
+        let whole = self.tensors.iter().zip(picks).map(|(t, pick)| format!("{}[{}]", t.data, t.layouts[pick]));
+        format!("{} | {}", whole.collect::<Vec<_>>().join(" "), each.join(" | "))
     }
 
     fn predicted_cost(&self, n: u64) -> f64 {
         let Some((_, numbers)) = self.choice(n) else { return f64::INFINITY };
-        let each = self.spaces.iter().zip(numbers).map(|(space, n)| space.predicted_cost(n));
-        each.sum::<f64>() * self.body.trips as f64
+        numbers.iter().map(|(_, cost)| cost).sum::<f64>() * self.body.trips as f64
     }
 
     fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {
