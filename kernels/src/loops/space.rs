@@ -2,6 +2,7 @@
 //! the body under these layouts.
 
 use super::body::{Body, joined};
+use crate::alpha_equivalence::KernelClass;
 use crate::device::Device;
 use crate::error::KernelError;
 use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice, unsupported};
@@ -11,8 +12,10 @@ use sdfg::config::KernelConfig;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Configurations of a kernel among which a loop chooses, the best by predicted cost.
+/// Configurations of a kernel among which a loop chooses at most, the best by predicted cost.
 const CHOICES: usize = 8;
+/// Choices for all kernels of a body together, at most: a loop has few enough to be listed.
+const TOGETHER: usize = 4096;
 /// Configurations that are compared for that.
 const CONSIDERED: u64 = 512;
 
@@ -23,6 +26,10 @@ pub struct LoopSpace {
     body: Body,
     tensors: Vec<TensorChoice>,
     spaces: Vec<Box<dyn ConfigSpace>>,
+    /// The class of each kernel: those that are the same but for names choose together.
+    classes: Vec<usize>,
+    /// Configurations that each class chooses among.
+    choices: usize,
     /// The tensors of the loop with several layouts that each kernel of the body touches.
     touched: Vec<Vec<usize>>,
     /// By kernel and the positions of the layouts of those tensors.
@@ -50,7 +57,18 @@ impl LoopSpace {
             (0..tensors.len()).filter(|n| tensors[*n].layouts.len() > 1 && touches(space, &tensors[*n])).collect()
         };
         let touched = spaces.iter().map(|space| several(&**space)).collect();
-        let space = LoopSpace { body, tensors, spaces, touched, ranked: RwLock::default() };
+        let mut kinds: Vec<String> = Vec::new();
+        let mut class = |kernel: &KernelSpec| {
+            let kind = KernelClass::of(kernel).map_or_else(|| kernel.name.clone(), |class| class.fingerprint(""));
+            kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
+                kinds.push(kind);
+                kinds.len() - 1
+            })
+        };
+        let classes: Vec<usize> = body.kernels.iter().map(&mut class).collect();
+        let all = |choices: usize| kinds.iter().try_fold(1usize, |n, _| n.checked_mul(choices)).is_some_and(|n| n <= TOGETHER);
+        let choices = (1..=CHOICES).rev().find(|choices| all(*choices)).unwrap_or(1);
+        let space = LoopSpace { body, tensors, spaces, classes, choices, touched, ranked: RwLock::default() };
         // Every layout of a slice must be one of its kernels'.
         space.choice(0).ok_or_else(|| unsupported(spec, "a kernel of its body has no layout in which the times come first"))?;
         Ok(space)
@@ -59,13 +77,13 @@ impl LoopSpace {
     /// The position of each tensor's layout, and the number and predicted cost of each kernel's configuration.
     fn choice(&self, n: u64) -> Option<(Vec<usize>, Vec<(u64, f64)>)> {
         let mut digits = MixedRadix::of(n, self.count());
-        let mut picks: Vec<usize> = self.spaces.iter().rev().map(|_| digits.below(CHOICES)).collect();
+        let mut picks: Vec<usize> = self.knobs().iter().map(|radix| digits.below(*radix as usize)).collect();
         picks.reverse();
         let layouts = digits.picks(&self.tensors);
         let mut numbers = Vec::new();
-        for (kernel, pick) in picks.into_iter().enumerate() {
+        for (kernel, class) in self.classes.iter().enumerate() {
             let ranked = self.ranked(kernel, &layouts)?;
-            numbers.push(ranked[pick % ranked.len()]);
+            numbers.push(ranked[picks[*class] % ranked.len()]);
         }
         Some((layouts, numbers))
     }
@@ -129,7 +147,8 @@ impl ConfigSpace for LoopSpace {
     }
 
     fn knobs(&self) -> Vec<u64> {
-        self.spaces.iter().map(|_| CHOICES as u64).collect()
+        let classes = self.classes.iter().max().map_or(0, |last| last + 1);
+        vec![self.choices as u64; classes]
     }
 
     fn config(&self, n: u64) -> KernelConfig {
