@@ -90,7 +90,8 @@ impl KernelClass {
 
 /// Everything about a container that a kernel's time depends on.
 fn described(spec: &KernelSpec, container: &Container, names: &mut Numbering) -> String {
-    let Container { name, dims, dtype, role: _, storage, lifetime: _, grad: _, view, range: _, origin: _ } = container;
+    let Container { name, dims, dtype, role: _, storage, lifetime: _, grad: _, view, range: _, initial: _, replaces: _, origin: _ } =
+        container;
     let shape: Vec<String> = dims.iter().map(|dim| size(spec, dim)).collect();
     let view = view.as_ref().map(|View { of, offsets }| {
         let offsets: Vec<String> = offsets.iter().map(|e| offset(spec, e)).collect();

@@ -15,7 +15,7 @@ pub fn json_schema() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{BLOCK_KEYS, KEYS, TENSOR_KEYS, TRAIN_KEYS};
+    use crate::load::{BLOCK_KEYS, KEYS, STATE_KEYS, TENSOR_KEYS, TRAIN_KEYS};
 
     fn keys(value: &Value) -> Vec<String> {
         value.as_object().map(|o| o.keys().cloned().collect()).unwrap_or_default()
@@ -26,6 +26,7 @@ mod tests {
         let schema = json_schema();
         assert_eq!(keys(&schema["properties"]), KEYS);
         assert_eq!(keys(&schema["$defs"]["tensor"]["oneOf"][1]["properties"]), TENSOR_KEYS);
+        assert_eq!(keys(&schema["$defs"]["state"]["oneOf"][1]["properties"]), STATE_KEYS);
         assert_eq!(keys(&schema["$defs"]["block"]["properties"]), BLOCK_KEYS);
         assert_eq!(keys(&schema["properties"]["train"]["properties"]), TRAIN_KEYS);
         let dtypes: Vec<&str> = sdfg::Dtype::ALL.iter().map(|d| d.name()).collect();

@@ -1,6 +1,7 @@
 //! Containers: what a program stores, with named dimensions and without a layout.
 
 use crate::bounds::Bounds;
+use crate::memlet::Fill;
 use crate::rounding;
 use crate::symbol::Expr;
 use serde::{Deserialize, Serialize};
@@ -200,6 +201,12 @@ pub struct Container {
     /// What values it may be given (inputs and parameters); `None` where nothing is said.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub range: Option<Bounds>,
+    /// The value of all its elements before the first step (parameters); `None` where they are given.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub initial: Option<Fill>,
+    /// The parameter whose value in the next step is this one (outputs). Both have the same dims and element type.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub replaces: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub origin: Option<Origin>,
 }
@@ -221,6 +228,8 @@ impl Container {
             grad: matches!(role, Role::Input | Role::Parameter),
             view: None,
             range: None,
+            initial: None,
+            replaces: None,
             origin: None,
         }
     }
@@ -238,6 +247,8 @@ impl Container {
             grad: false,
             view: None,
             range: None,
+            initial: None,
+            replaces: None,
             origin: None,
         }
     }

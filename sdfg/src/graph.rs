@@ -135,6 +135,8 @@ impl Sdfg {
     pub fn add_container(&mut self, mut container: Container) {
         // What is made like something that is given is not given itself.
         container.range = container.range.filter(|_| matches!(container.role, Role::Input | Role::Parameter));
+        container.initial = container.initial.filter(|_| container.role == Role::Parameter);
+        container.replaces = container.replaces.filter(|_| container.role == Role::Output);
         self.containers.insert(container.name.clone(), container);
     }
 

@@ -26,9 +26,14 @@ impl InterpretArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
         let (program, _) = operators::operators(&self.recipe.load()?)?;
         fits(&program).map_err(|why| PipelineError::Tensors { file: self.recipe.recipe.display().to_string(), why })?;
-        let mut all = interpret(&program, &self.tensors.given(&program)?, &self.tensors.run(true))?;
+        let (mut given, mut all) = (self.tensors.given(&program)?, sdfg::interpret::Tensors::new());
+        for run in self.tensors.runs(true) {
+            all = interpret(&program, &given, &run)?;
+            given = tensors::next_step(&program, &given, &all);
+        }
         let wanted: Vec<String> = tensors::results(&program).iter().map(|c| c.name.clone()).collect();
         all.retain(|name, _| wanted.contains(name));
+        let all = tensors::named(&program, all);
         if let Some(path) = &self.tensors.outputs {
             // The oracle rounds nothing, so its results are written in the accumulator's type, not in the storage type.
             tensors::write_as(path, &all, &|name| program.containers.get(name).map_or(Dtype::F32, |c| c.dtype.accumulator()))?;

@@ -5,13 +5,14 @@ use super::progress::CheckProgress;
 use super::tensors::TensorArgs;
 use super::{cells, table};
 use crate::pipeline::PipelineError;
-use crate::pipeline::check::accuracy::{self, accuracy, oracle};
+use crate::pipeline::check::accuracy::{self, accuracy, oracle_after};
 use crate::pipeline::check::each_kernel::{self, Compared, compare_with_cores, compare_with_interpreter};
 use crate::pipeline::choose::plan::Plan;
 use crate::pipeline::oracle::mask_compatibility::draws_alike;
 use crate::pipeline::oracle::tensors;
 use crate::pipeline::run::execute::Execution;
 use crate::pipeline::run::race_plans::time_plans;
+use crate::pipeline::run::replaced::summary;
 use crate::pipeline::run::target::Target;
 use crate::pipeline::run::thread_count::fewer_threads;
 use bench::table::Table;
@@ -122,13 +123,15 @@ impl RunArgs {
         if self.tensors.outputs.is_some() || self.accuracy {
             let mut execution = Execution::of(&plan.chosen, &device)?;
             execution.load(&given)?;
-            execution.step(&pool, run.seed, run.step, run.dropout)?;
+            for run in self.tensors.runs(!self.no_dropout) {
+                execution.step(&pool, run.seed, run.step, run.dropout)?;
+            }
             let results = execution.results()?;
             if let Some(path) = &self.tensors.outputs {
-                tensors::write(path, &results, program)?;
+                tensors::write(path, &tensors::named(program, results.clone()), program)?;
             }
             if let Some(recipe) = &recipe {
-                errors = Some(accuracy(&results, &oracle(recipe, &given, &run)?));
+                errors = Some(accuracy(&results, &oracle_after(recipe, &given, self.tensors.runs(!self.no_dropout))?));
             }
         }
         let mut candidates = vec![plan.chosen.clone()];
@@ -188,6 +191,10 @@ impl RunArgs {
                 })
                 .collect();
             let mut object = rows.first().cloned().unwrap_or_default();
+            if let Some(timed) = timed.first().filter(|t| !t.replaced.is_empty()) {
+                let how = timed.replaced.iter().map(|r| (r.parameter.clone(), r.how)).collect::<std::collections::BTreeMap<_, _>>();
+                object["replaced"] = serde_json::to_value(how).map_err(|e| PipelineError::Internal(e.to_string()))?;
+            }
             if let Some(errors) = errors {
                 object["accuracy"] = serde_json::to_value(errors).map_err(|e| PipelineError::Internal(e.to_string()))?;
             }
@@ -230,6 +237,9 @@ impl RunArgs {
         out!("{}", rows.text(bench::table::colour()));
         if let Some(once) = timed.first().map(|t| t.done_once).filter(|once| !once.is_nothing()) {
             outln!("{once}");
+        }
+        if let Some(how) = timed.first().and_then(|t| summary(&t.replaced)) {
+            outln!("{how}");
         }
         if let Some(load) = timed.first().and_then(|t| t.load).filter(Load::busy) {
             outln!("{load} while this was timed");

@@ -21,6 +21,9 @@ pub struct TensorArgs {
     /// Number of the step: other steps have other masks
     #[arg(long, default_value_t = 0)]
     pub step: u64,
+    /// How many steps are run, each with the same inputs and with the parameters and state that the one before it left
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub steps: u64,
 }
 
 impl TensorArgs {
@@ -34,5 +37,11 @@ impl TensorArgs {
 
     pub fn run(&self, dropout: bool) -> Run {
         Run { seed: self.seed, step: self.step, dropout }
+    }
+
+    /// The steps in order.
+    pub fn runs(&self, dropout: bool) -> impl Iterator<Item = Run> {
+        let first = self.run(dropout);
+        (0..self.steps).map(move |n| Run { step: first.step.wrapping_add(n), ..first })
     }
 }

@@ -23,6 +23,8 @@ pub struct Tensor {
     pub grad: bool,
     /// What values it may be given.
     pub range: Option<Bounds>,
+    /// The value of its elements before the first step, of state that is kept between steps; `None` of other tensors.
+    pub initial: Option<f64>,
     /// Its declaration has no error, so its axes can be relied on.
     pub sound: bool,
 }
@@ -47,6 +49,8 @@ pub struct Header {
     pub tensors: IndexMap<String, Tensor>,
     pub outputs: Option<Vec<Name>>,
     pub steps: Vec<Phrase>,
+    /// What parameters and state are in the next step.
+    pub update: Vec<Phrase>,
     pub upstream: Vec<Name>,
     pub loss: Option<Name>,
 }

@@ -25,12 +25,13 @@ mod source;
 mod steps;
 mod storage;
 mod subscript;
+mod update;
 mod value;
 mod yaml;
 
 pub use blocks::BLOCK_KEYS;
 pub use problem::{Hint, Problem, RecipeError, RecipeErrors};
-pub use sections::{KEYS, TENSOR_KEYS, TRAIN_KEYS};
+pub use sections::{KEYS, STATE_KEYS, TENSOR_KEYS, TRAIN_KEYS};
 
 use header::Header;
 use names::nearest;
@@ -52,6 +53,8 @@ pub struct Recipe {
     /// Forward only; roles, sizes and origins are set.
     pub program: Sdfg,
     pub train: Option<Train>,
+    /// What the step makes of parameters and state, once it is differentiated; without `train` the program does it.
+    pub update: transforms::differentiate::Update,
     /// What was read.
     pub text: String,
     /// Inputs and parameters that no step reads: no error, but seldom meant.
@@ -184,17 +187,36 @@ pub fn load_str(file: &str, text: &str, overrides: impl Into<Overrides>) -> Resu
     masks::settle(&header, &mut steps.operations);
     let outputs = outputs(&header, &steps, &mut problems);
     let train = train(&header, &outputs, &mut problems);
+    let updates = update::read(&mut header, train.is_some(), &steps.results, &mut problems);
     if !problems.is_empty() {
         return Err(problems.into_errors(text));
     }
+    steps.read.extend(updates.read);
     let mut unread = unread(&header, &steps, &problems);
     unread.extend(unused.into_iter().map(|block| RecipeError {
         origin: problems.origin(block.place),
         within: None,
         problem: Problem::BlockNeverUsed { name: block.text },
     }));
-    let program = build(&header, steps, &outputs, &mut problems);
-    if problems.is_empty() { Ok(Recipe { program, train, text: text.to_string(), unread }) } else { Err(problems.into_errors(text)) }
+    let mut program = build(&header, steps, &outputs, &mut problems);
+    fit(&program, &updates.update.operations, &mut problems);
+    let mut update = updates.update;
+    if train.is_none()
+        && problems.is_empty()
+        && let Some(forward) = program.state_named("forward")
+    {
+        let own = std::mem::take(&mut update);
+        let operations = own.operations.into_iter().map(|o| sdfg::Operation { pass: sdfg::Direction::Forward, ..o }).collect();
+        let own = transforms::differentiate::Update { operations, ..own };
+        if let Err(error) = own.append(&mut program, forward) {
+            problems.add(Place::START, Problem::Build(error.to_string()));
+        }
+    }
+    if problems.is_empty() {
+        Ok(Recipe { program, train, update, text: text.to_string(), unread })
+    } else {
+        Err(problems.into_errors(text))
+    }
 }
 
 fn unread(header: &Header, steps: &Steps, problems: &Problems) -> Vec<RecipeError> {
@@ -251,6 +273,7 @@ fn build(header: &Header, steps: Steps, outputs: &[String], problems: &mut Probl
         let mut container = Container::new(name, &dims, tensor.dtype, tensor.role);
         container.grad = tensor.grad;
         container.range = tensor.range.clone();
+        container.initial = tensor.initial.map(sdfg::Fill);
         container.origin = Some(problems.origin(tensor.place));
         program.add_container(container);
     }

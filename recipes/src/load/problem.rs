@@ -217,6 +217,22 @@ pub enum Problem {
     #[error("{0} must be a number known from the recipe alone, such as 0.1 or a constant that no size is part of")]
     NotConstant(String),
 
+    // Updates.
+    #[error("`{name}` is given anew each step, so no line of `update` can assign it; only parameters and state are kept")]
+    NotKept { name: String },
+    #[error("`{name}` is updated as a whole: write `{name}[{dims}] = …`")]
+    UpdatedInPart { name: String, dims: String },
+    #[error("there is no `{name}`: {why}")]
+    NoGradient { name: String, why: String },
+    #[error("a line of `update` cannot drop anything; draw the mask in `steps`, and read that here")]
+    UpdateDrops,
+    #[error("unknown optimizer `{name}`{hint}")]
+    UnknownOptimizer { name: String, hint: Hint },
+    #[error("`{optimizer}` has nothing to update: no parameter has a gradient that another line does not use; add `train`, or a parameter")]
+    NothingToUpdate { optimizer: String },
+    #[error("`{name}` is no parameter that has a gradient{hint}")]
+    NotTrained { name: String, hint: Hint },
+
     // What is asked of the whole.
     #[error("`{name}` is no result of a step{hint}")]
     NotAResult { name: String, hint: Hint },

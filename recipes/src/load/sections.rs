@@ -12,10 +12,34 @@ use super::{Overrides, lexer, number, parser, sizes, value};
 use indexmap::IndexMap;
 use sdfg::{Bindings, Bounds, Dtype, Role, Scalar};
 
-pub const KEYS: [&str; 12] =
-    ["model", "about", "dims", "dtype", "tf32", "constants", "inputs", "parameters", "blocks", "outputs", "steps", "train"];
+pub const KEYS: [&str; 14] = [
+    "model",
+    "about",
+    "dims",
+    "dtype",
+    "tf32",
+    "constants",
+    "inputs",
+    "parameters",
+    "state",
+    "blocks",
+    "outputs",
+    "steps",
+    "train",
+    "update",
+];
 pub const TENSOR_KEYS: [&str; 4] = ["dims", "dtype", "grad", "range"];
+pub const STATE_KEYS: [&str; 4] = ["dims", "dtype", "range", "initial"];
 pub const TRAIN_KEYS: [&str; 2] = ["upstream", "loss"];
+
+/// What a section declares.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Input,
+    Parameter,
+    /// Kept between steps as parameters are, and never differentiated.
+    State,
+}
 
 /// Steps that one recipe may have.
 const STEPS: usize = 4096;
@@ -39,6 +63,7 @@ impl Header {
             tensors: IndexMap::new(),
             outputs: None,
             steps: Vec::new(),
+            update: Vec::new(),
             upstream: vec![],
             loss: None,
         };
@@ -87,9 +112,9 @@ impl Header {
         if let Some(node) = find("constants") {
             header.read_constants(node, source, problems);
         }
-        for (key, role) in [("inputs", Role::Input), ("parameters", Role::Parameter)] {
+        for (key, kind) in [("inputs", Kind::Input), ("parameters", Kind::Parameter), ("state", Kind::State)] {
             if let Some(node) = find(key) {
-                header.read_tensors(declarations(node, &format!("`{key}`"), problems), role, source, problems);
+                header.read_tensors(declarations(node, &format!("`{key}`"), problems), kind, source, problems);
             }
         }
         if let Some(node) = find("outputs") {
@@ -97,6 +122,9 @@ impl Header {
         }
         if let Some(node) = find("steps") {
             header.read_steps(node, source, problems);
+        }
+        if let Some(node) = find("update") {
+            header.read_update(node, source, problems);
         }
         if let Some(node) = find("train") {
             header.read_train(node, problems);
@@ -154,7 +182,10 @@ impl Header {
         }
     }
 
-    fn read_tensors(&mut self, entries: &[(Name, Node)], role: Role, source: &Source, problems: &mut Problems) {
+    fn read_tensors(&mut self, entries: &[(Name, Node)], kind: Kind, source: &Source, problems: &mut Problems) {
+        let role = if kind == Kind::Input { Role::Input } else { Role::Parameter };
+        let is_state = kind == Kind::State;
+        let keys: &[&str] = if is_state { &STATE_KEYS } else { &TENSOR_KEYS };
         for (name, value) in entries {
             usable(name, problems);
             if let Some(line) = self.declared(&name.text) {
@@ -163,7 +194,8 @@ impl Header {
             }
             let before = problems.failures();
             let own = unnamed(self.dtype, role);
-            let mut tensor = Tensor { place: name.place, dims: Vec::new(), dtype: own, role, grad: true, range: None, sound: true };
+            let (place, dims, initial) = (name.place, Vec::new(), is_state.then_some(0.0));
+            let mut tensor = Tensor { place, dims, dtype: own, role, grad: !is_state, range: None, initial, sound: true };
             let what = format!("the tensor `{}`", name.text);
             let mut range = None;
             match &value.value {
@@ -171,14 +203,18 @@ impl Header {
                 Value::Map(options) => {
                     for (key, value) in options {
                         match (key.text.as_str(), &value.value) {
+                            (unknown, _) if !keys.contains(&unknown) => problems
+                                .add(key.place, Problem::UnknownKey { key: unknown.into(), hint: nearest(unknown, keys.iter().copied()) }),
                             ("dims", _) => tensor.dims = self.axes(&name.text, value, &what, problems),
                             ("dtype", _) => tensor.dtype = dtype(value, problems).unwrap_or(own),
                             ("grad", Value::Bool(grad)) => tensor.grad = *grad,
                             ("range", _) => range = Some(value),
-                            ("grad", _) => wrong(problems, value.place, "`grad`", "true or false"),
-                            (unknown, _) => {
-                                problems.add(key.place, Problem::UnknownKey { key: unknown.into(), hint: nearest(unknown, TENSOR_KEYS) })
-                            }
+                            ("initial", _) => match plain_number(&value.value) {
+                                Some(Ok(number)) if tensor.dtype.stores(number) => tensor.initial = Some(number),
+                                Some(Err(why)) => problems.add(value.place, Problem::Syntax(why)),
+                                _ => wrong(problems, value.place, "`initial`", "one number, which the tensor's type holds"),
+                            },
+                            _ => wrong(problems, value.place, "`grad`", "true or false"),
                         }
                     }
                     if !options.iter().any(|(key, _)| key.text == "dims") {
@@ -278,6 +314,26 @@ impl Header {
             _ => text(item, "a step", problems).map(|name| Phrase::written(name.place, &name.text, source)),
         };
         self.steps = items.iter().filter_map(step).collect();
+    }
+
+    /// One line or a list of them: which lines there can be is for [`super::update`] to say.
+    fn read_update(&mut self, node: &Node, source: &Source, problems: &mut Problems) {
+        let items = match &node.value {
+            Value::List(items) if items.len() > STEPS => {
+                return problems.add(node.place, Problem::TooMany { what: "lines of `update`".into(), count: items.len(), limit: STEPS });
+            }
+            Value::List(items) if !items.is_empty() => items.as_slice(),
+            Value::Text(_) | Value::Phrase(_) => std::slice::from_ref(node),
+            _ => {
+                let expected = "a line or a list of lines, such as `sgd(rate: 0.01)` or `w[o,i] = w - 0.01 * d_w`";
+                return wrong(problems, node.place, "`update`", expected);
+            }
+        };
+        let line = |item: &Node| match &item.value {
+            Value::Phrase(phrase) => Some(phrase.clone()),
+            _ => text(item, "a line of `update`", problems).map(|name| Phrase::written(name.place, &name.text, source)),
+        };
+        self.update = items.iter().filter_map(line).collect();
     }
 
     fn read_train(&mut self, node: &Node, problems: &mut Problems) {

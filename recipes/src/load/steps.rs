@@ -37,14 +37,14 @@ struct Assignment {
 }
 
 /// A step that names a dim for each axis of what it assigns.
-struct Assigned {
-    name: Name,
-    indices: Vec<Name>,
-    value: Node,
+pub(super) struct Assigned {
+    pub name: Name,
+    pub indices: Vec<Name>,
+    pub value: Node,
 }
 
 impl Assigned {
-    fn of(step: Step) -> Result<Assigned, (Place, Problem)> {
+    pub fn of(step: Step) -> Result<Assigned, (Place, Problem)> {
         let indices = subscript::dims(Brackets::Assigned, &step.subscripts)?;
         subscript::check(&step.value)?;
         Ok(Assigned { name: step.name, indices, value: step.value })
@@ -101,7 +101,16 @@ impl Steps {
         if header.declared(&name.text).is_none() {
             let dims: Vec<String> = step.indices.iter().map(|i| i.text.clone()).filter(|i| header.is_index(i)).collect();
             let sound = dims.len() == step.indices.len();
-            let tensor = Tensor { place: name.place, dims, dtype: header.dtype, role: Role::Transient, grad: false, range: None, sound };
+            let tensor = Tensor {
+                place: name.place,
+                dims,
+                dtype: header.dtype,
+                role: Role::Transient,
+                grad: false,
+                range: None,
+                initial: None,
+                sound,
+            };
             header.tensors.insert(name.text.clone(), tensor);
             self.ahead.insert(name.text.clone());
         }
@@ -161,14 +170,23 @@ impl Steps {
         }
         let sound = step.indices.len() == left.len();
         // Also after an error, so that its readers are not reported too.
-        let tensor = Tensor { place: name.place, dims: left, dtype: header.dtype, role: Role::Transient, grad: false, range: None, sound };
+        let tensor = Tensor {
+            place: name.place,
+            dims: left,
+            dtype: header.dtype,
+            role: Role::Transient,
+            grad: false,
+            range: None,
+            initial: None,
+            sound,
+        };
         header.tensors.entry(name.text.clone()).or_insert(tensor);
         self.results.entry(name.text.clone()).or_insert(name.place);
     }
 }
 
 /// A number of a step's operations that f32 does not hold: it would be infinite or 0, where all is computed in f32.
-fn beyond(header: &Header, operations: &[Operation]) -> Option<f64> {
+pub(super) fn beyond(header: &Header, operations: &[Operation]) -> Option<f64> {
     if header.dtype.accumulator() != Dtype::F32 || header.tensors.values().any(|t| t.dtype == Dtype::F64) {
         return None;
     }
@@ -235,7 +253,7 @@ fn is_shifted(subscripts: &[Node]) -> bool {
 }
 
 /// Every name that may be a tensor in an expression.
-fn names(node: &Node, found: &mut IndexSet<String>) {
+pub(super) fn names(node: &Node, found: &mut IndexSet<String>) {
     names_but(node, &|_, _| false, found);
 }
 

@@ -31,6 +31,7 @@ mod stacking;
 #[cfg(target_os = "linux")]
 mod stand_in;
 mod tensor_files;
+mod updates;
 mod variants;
 mod windows;
 mod wrong_kernels;

@@ -104,7 +104,7 @@ fn gradients_of_loops_are_differences_and_all_programs_agree() {
     for text in [RNN, LSTM, GRU, LAYERS] {
         let recipe = load_str("m.yaml", text, &[]).unwrap_or_else(|errors| panic!("{errors}"));
         let train = recipe.train.clone().unwrap();
-        let options = differentiate::Options { upstream: train.upstream, loss: train.loss, wanted: None };
+        let options = differentiate::Options { upstream: train.upstream, loss: train.loss, ..Default::default() };
         let both = differentiate::differentiate(&recipe.program, &options).unwrap();
         assert_eq!(sdfg::validate::validate(&both), [], "{}", sdfg::text::print(&both));
         assert_eq!(sdfg::text::parse(&sdfg::text::print(&both)).unwrap(), both);

@@ -149,7 +149,10 @@ fn container(cursor: &mut Cursor, role: Role) -> Result<Container, TextError> {
         view = Some(View { of, offsets: cursor.list("]", expr)? });
     }
     let range = if cursor.eat_word("within") { Some(bounds(cursor)?) } else { None };
-    Ok(Container { name, dims, dtype, role, storage, lifetime, grad, view, range, origin: origin(cursor)? })
+    let initial = if cursor.eat_word("initially") { Some(Fill(cursor.float()?)) } else { None };
+    let replaces = if cursor.eat_word("replaces") { Some(cursor.want_name("the name of a parameter")?) } else { None };
+    let origin = origin(cursor)?;
+    Ok(Container { name, dims, dtype, role, storage, lifetime, grad, view, range, initial, replaces, origin })
 }
 
 fn bounds(cursor: &mut Cursor) -> Result<Bounds, TextError> {

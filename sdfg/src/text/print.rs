@@ -95,7 +95,7 @@ pub(super) fn usual_grad(role: Role) -> bool {
 }
 
 fn show_container(container: &Container) -> String {
-    let Container { name: data, dims, dtype, role, storage, lifetime, grad, view, range, origin } = container;
+    let Container { name: data, dims, dtype, role, storage, lifetime, grad, view, range, initial, replaces, origin } = container;
     let mut text = format!("{} {}[{}] {dtype}", role_name(*role), name(data), list(dims, |d| name(d)));
     if *storage != Storage::Heap {
         _ = write!(text, " {}", storage_name(*storage));
@@ -112,6 +112,12 @@ fn show_container(container: &Container) -> String {
     if let Some(Bounds { low, high, open }) = range {
         let (opens, closes) = (if open[0] { '(' } else { '[' }, if open[1] { ')' } else { ']' });
         _ = write!(text, " within {opens}{}, {}{closes}", print_scalar(low), print_scalar(high));
+    }
+    if let Some(initial) = initial {
+        _ = write!(text, " initially {initial}");
+    }
+    if let Some(parameter) = replaces {
+        _ = write!(text, " replaces {}", name(parameter));
     }
     text + &show_origin(origin)
 }

@@ -1,7 +1,7 @@
 //! Dims, containers, views, transitions.
 
 use super::{Kind, Report};
-use crate::data::Container;
+use crate::data::{Container, Role};
 use crate::symbol::{Expr, SymbolError};
 use std::collections::BTreeSet;
 
@@ -50,6 +50,7 @@ pub(super) fn check(report: &mut Report) {
             report.declaration(Kind::Size, Some(key), format!("the number of elements is too large: {error}"));
         }
         view(report, container);
+        replaces(report, container);
     }
     for (from, to, transition) in program.transitions() {
         let condition = transition.condition.iter().flat_map(|c| [&c.left, &c.right]);
@@ -62,6 +63,26 @@ pub(super) fn check(report: &mut Report) {
             );
         }
     }
+}
+
+/// A parameter's value in the next step has its dims and element type, and there is one of it.
+fn replaces(report: &mut Report, container: &Container) {
+    let Some(of) = &container.replaces else { return };
+    let (program, own) = (report.program, Some(container.name.as_str()));
+    let wrong = match program.containers.get(of) {
+        Some(parameter) if parameter.role == Role::Parameter => {
+            let same = parameter.dims == container.dims && parameter.dtype == container.dtype;
+            let others = program.containers.values().filter(|c| c.replaces.as_ref() == Some(of)).count() > 1;
+            match (same, others) {
+                (false, _) => format!("it replaces `{of}`, which has other dims or another element type; give both the same"),
+                (true, true) => format!("it replaces `{of}`, and so does another container; let one of them do so"),
+                (true, false) => return,
+            }
+        }
+        Some(_) => format!("it replaces `{of}`, which is no parameter; only parameters are kept between steps"),
+        None => format!("it replaces `{of}`, which is not declared; declare it as a parameter"),
+    };
+    report.declaration(Kind::Dataflow, own, wrong);
 }
 
 fn view(report: &mut Report, container: &Container) {

@@ -76,7 +76,9 @@ impl<'a> Weights<'a> {
 
     fn is_parameter(&self, name: &str) -> bool {
         let is_stack = || self.program.containers.values().any(|c| c.view.as_ref().is_some_and(|v| v.of == name));
-        self.program.containers.get(name).is_some_and(|c| c.role == Role::Parameter) && !is_stack()
+        // The step writes an updated weight as a whole, which a slice of a stack is not.
+        let is_updated = || self.program.containers.values().any(|c| c.replaces.as_deref() == Some(name));
+        self.program.containers.get(name).is_some_and(|c| c.role == Role::Parameter) && !is_stack() && !is_updated()
     }
 
     /// An operand that is a parameter, a cast of one, a parameter's gradient, or the slice of a stack that an earlier stacking moved one

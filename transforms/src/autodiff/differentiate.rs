@@ -14,6 +14,9 @@
 //! A cast to a narrower type is no step of its own: the gradient by `w.bf16` is the gradient by `w`, stored as `w` is. So
 //! a contraction of bf16 weights writes the gradient of their f32 master copy, which never passes through bf16.
 //!
+//! An [`Update`] makes of gradients what parameters are in the next step. It is appended to the backward state; the gradients that it
+//! reads need not be stored then.
+//!
 //! The backward state reads forward containers as if all were saved; [`crate::autodiff::recompute`] decides which are.
 //!
 //! Loops over time are taken apart into equations ([`sdfg::recurrence`]), differentiated as such, and made again of both passes'
@@ -41,6 +44,36 @@ pub struct Options {
     pub loss: Option<String>,
     /// The containers whose gradients are handed back; by default every floating input and parameter with `grad`.
     pub wanted: Option<Vec<String>>,
+    /// What the step makes of the gradients: the parameters' values in the next step.
+    pub update: Update,
+}
+
+/// Operations that read gradients, in execution order, and the containers that they write.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Update {
+    pub containers: Vec<Container>,
+    pub operations: Vec<Operation>,
+}
+
+impl Update {
+    /// Appends the operations to a state. The gradient of a parameter that is replaced is handed back no longer.
+    ///
+    /// # Errors
+    /// Operations that read what nothing declares.
+    pub fn append(&self, program: &mut Sdfg, state: sdfg::StateId) -> Result<(), BuildError> {
+        for container in &self.containers {
+            program.add_container(container.clone());
+        }
+        for operation in &self.operations {
+            program.insert_operation(state, operation)?;
+        }
+        for replaced in self.containers.iter().filter_map(|c| c.replaces.as_ref()) {
+            if let Some(gradient) = program.containers.get_mut(&format!("d_{replaced}")).filter(|c| c.role == Role::Gradient) {
+                gradient.role = Role::Transient;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Why a program could not be differentiated.
@@ -161,16 +194,20 @@ pub fn differentiate(program: &Sdfg, options: &Options) -> Result<Sdfg, Differen
         for operation in &pulled_back {
             differentiated.insert_operation(backward, operation)?;
         }
+        options.update.append(&mut differentiated, backward)?;
         return Ok(differentiated);
     }
     // The loops of the forward pass are made again, because backward reads some of what only their bodies had.
     let mut whole = differentiated.without_states();
-    let read: BTreeSet<String> = pulled_back.iter().flat_map(|o| &o.inputs).map(|i| i.data.clone()).collect();
+    let read: BTreeSet<String> =
+        pulled_back.iter().chain(&options.update.operations).flat_map(|o| &o.inputs).map(|i| i.data.clone()).collect();
     let forward = whole.add_state("forward");
     let backward = whole.add_state("backward");
     whole.add_transition(forward, backward, Transition::default());
     recurrence::insert(&mut whole, forward, operations, &|data| read.contains(data))?;
-    recurrence::insert(&mut whole, backward, pulled_back, &|_| false)?;
+    let updated: BTreeSet<&String> = options.update.operations.iter().flat_map(|o| &o.inputs).map(|i| &i.data).collect();
+    recurrence::insert(&mut whole, backward, pulled_back, &|data| updated.iter().any(|name| *name == data))?;
+    options.update.append(&mut whole, backward)?;
     Ok(whole)
 }
 

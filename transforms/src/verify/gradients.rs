@@ -15,7 +15,7 @@
 //!
 //! *Step.* The sum is least for `h` near ε^⅓ times the scale of `x`, which is about 1.
 
-use crate::autodiff::differentiate::{Options, differentiate};
+use crate::autodiff::differentiate::{Options, Update, differentiate};
 use ndarray::{ArrayD, IxDyn};
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::recurrence;
@@ -165,7 +165,8 @@ impl Check<'_> {
         let results = operations.iter().filter_map(|o| o.output("out")).map(|o| o.data.clone());
         let floating = |name: &String| forward.containers.get(name).is_some_and(|c| c.dtype.roundoff() > 0.0);
         let wanted = Some(results.filter(floating).collect());
-        let all = differentiate(&forward, &Options { wanted, ..self.options.clone() }).map_err(|e| e.to_string())?;
+        let all =
+            differentiate(&forward, &Options { wanted, update: Update::default(), ..self.options.clone() }).map_err(|e| e.to_string())?;
         let values = interpret(&all, self.given, self.run).map_err(|e| e.to_string())?;
         let magnitudes: BTreeMap<&str, f64> = values.iter().map(|(name, tensor)| (name.as_str(), largest(tensor))).collect();
         let magnitude = |name: &str| magnitudes.get(name).copied().unwrap_or(0.0);

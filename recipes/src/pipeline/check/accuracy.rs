@@ -6,7 +6,10 @@
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::{operators, tensors::results};
+use crate::pipeline::oracle::{
+    operators,
+    tensors::{next_step, results},
+};
 use bench::table::{Align, Cell, Table};
 use ndarray::{ArrayD, Zip};
 use sdfg::interpret::{Run, Tensors, interpret};
@@ -27,8 +30,17 @@ pub struct Accuracy {
 /// # Errors
 /// Errors of the interpreter.
 pub fn oracle(recipe: &Recipe, given: &Tensors, run: &Run) -> Result<Tensors, PipelineError> {
+    oracle_after(recipe, given, [*run])
+}
+
+/// What the oracle finds in the last of several steps, each of which has the parameters that the one before it left.
+pub fn oracle_after(recipe: &Recipe, given: &Tensors, runs: impl IntoIterator<Item = Run>) -> Result<Tensors, PipelineError> {
     let (program, _) = operators(recipe)?;
-    let mut all = interpret(&program, given, run)?;
+    let (mut given, mut all) = (given.clone(), Tensors::new());
+    for run in runs {
+        all = interpret(&program, &given, &run)?;
+        given = next_step(&program, &given, &all);
+    }
     let wanted: Vec<String> = results(&program).iter().map(|c| c.name.clone()).collect();
     all.retain(|name, _| wanted.contains(name));
     Ok(all)

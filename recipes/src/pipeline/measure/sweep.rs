@@ -96,14 +96,16 @@ pub struct SweptProgram {
     pub spent: PhaseTimes,
 }
 
-/// A weight and its gradient share a layout.
+/// A weight, its gradient and its value in the next step share a layout.
 fn ties(program: &Sdfg) -> Vec<(String, String)> {
     let parameters = program.containers.values().filter(|c| c.role == Role::Parameter && c.view.is_none());
+    let replaced = program.containers.values().filter_map(|next| Some((next.replaces.clone()?, next.name.clone())));
     parameters
         .filter_map(|weight| {
             let gradient = program.containers.get(&format!("d_{}", weight.name))?;
             (gradient.dims == weight.dims && gradient.view.is_none()).then(|| (weight.name.clone(), gradient.name.clone()))
         })
+        .chain(replaced)
         .collect()
 }
 

@@ -9,7 +9,12 @@ use transforms::{Differentiate, Options, Outcome, Recompute, ReluSignFromOutput}
 /// The pass that differentiates a recipe; `None` if it does not train.
 pub fn differentiation(recipe: &Recipe) -> Option<Differentiate> {
     let train = recipe.train.as_ref()?;
-    let options = transforms::differentiate::Options { upstream: train.upstream.clone(), loss: train.loss.clone(), wanted: None };
+    let options = transforms::differentiate::Options {
+        upstream: train.upstream.clone(),
+        loss: train.loss.clone(),
+        wanted: None,
+        update: recipe.update.clone(),
+    };
     Some(Differentiate { options })
 }
 

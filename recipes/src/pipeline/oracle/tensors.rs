@@ -32,7 +32,8 @@ pub const RANGES: [fn(f64) -> f64; 4] = [|v| v, f64::abs, |v| v.abs() / 2.0, |v|
 
 /// Draws inputs and parameters from a seed, each from its own stream, exactly representable in their stored types. Values lie from −2 to
 /// 2. If the program's results for these are NaN or too large for kernels, the first of the other [`RANGES`] with better results is used.
-/// A container with a range of its own is drawn from that range, and integers are positions along a dim ([`values`]).
+/// A container with a range of its own is drawn from that range, and integers are positions along a dim ([`values`]). State has the
+/// values that it begins with.
 ///
 /// Weights (parameters of two or more dims) are divided by the square root of their largest size, so that activations
 /// keep their magnitude through a layer.
@@ -57,6 +58,10 @@ fn within(program: &Sdfg, seed: u64, wanted: fn(f64) -> f64) -> Result<Tensors, 
     let mut tensors = Tensors::new();
     for container in given(program) {
         let shape = program.shape_of(&container.name)?;
+        if let Some(initial) = container.initial {
+            tensors.insert(container.name.clone(), ArrayD::from_elem(IxDyn(&shape), initial.0));
+            continue;
+        }
         let mut values = values(program, container, shape.iter().product(), seed, wanted)?;
         if container.role == Role::Parameter && shape.len() >= 2 && container.range.is_none() {
             let scale = 1.0 / (shape.iter().copied().max().unwrap_or(1) as f64).sqrt();
@@ -197,7 +202,36 @@ pub fn read(path: &Path, program: &Sdfg) -> Result<Tensors, PipelineError> {
             tensors.insert(name.clone(), tensor);
         }
     }
+    for container in given(program).into_iter().filter(|c| !found.contains_key(&c.name)) {
+        if let Some(initial) = container.initial {
+            tensors.insert(container.name.clone(), ArrayD::from_elem(IxDyn(&program.shape_of(&container.name)?), initial.0));
+        }
+    }
     if faults.is_empty() { Ok(tensors) } else { Err(fault(faults.join("; "))) }
+}
+
+/// The inputs and parameters of the next step: those of this one, with what it replaces.
+pub fn next_step(program: &Sdfg, given: &Tensors, results: &Tensors) -> Tensors {
+    let mut next = given.clone();
+    for (parameter, value) in replaced(program).filter_map(|(name, parameter)| Some((parameter, results.get(name)?))) {
+        next.insert(parameter.clone(), value.clone());
+    }
+    next
+}
+
+/// Results under the names that files have for them: a parameter's value in the next step is called as the parameter is.
+pub fn named(program: &Sdfg, mut results: Tensors) -> Tensors {
+    for (name, parameter) in replaced(program) {
+        if let Some(value) = results.remove(name) {
+            results.insert(parameter.clone(), value);
+        }
+    }
+    results
+}
+
+/// Containers that replace a parameter, with its name.
+fn replaced(program: &Sdfg) -> impl Iterator<Item = (&String, &String)> {
+    program.containers.values().filter_map(|c| Some((&c.name, c.replaces.as_ref()?)))
 }
 
 /// Named tensors of a file.
@@ -304,6 +338,8 @@ fn check(found: &Found, program: &Sdfg) -> Result<(), String> {
     for container in given(program) {
         let want = program.shape_of(&container.name).map_err(|e| e.to_string())?;
         match found.get(&container.name) {
+            // State may begin with what the recipe says.
+            None if container.initial.is_some() => {}
             None => faults.push(format!("`{}` {want:?} is missing", container.name)),
             Some(tensor) if tensor.shape() != want => {
                 faults.push(format!("`{}` has the shape {:?}, the recipe says {want:?}", container.name, tensor.shape()))

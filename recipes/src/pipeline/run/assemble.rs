@@ -3,6 +3,7 @@
 use super::launch::{Launch, Slot, SlotPlace, dataflow};
 use super::memory::{self, PeakMemory};
 use super::once::Once;
+use super::replaced::{Replaced, Replacement};
 use super::streams::{last_beside, over, schedule as spread};
 use crate::pipeline::PipelineError;
 use bench::memory::MemoryMap;
@@ -28,6 +29,8 @@ pub(in crate::pipeline) struct Assembly {
     pub boundary: BTreeMap<String, usize>,
     pub memory: PeakMemory,
     pub map: MemoryMap,
+    /// The parameters that the step replaces.
+    pub replaced: Vec<Replaced>,
 }
 
 /// A launch before it is compiled.
@@ -198,25 +201,77 @@ impl Assembler<'_> {
         self.is_given(slot) || self.once.containers.contains(&self.slots[slot].data)
     }
 
-    /// The steps of the program with the buffers that they read and write. Buffer numbers are slot numbers; slots that last have memory of
-    /// their own, so no step refers to them.
+    /// Whether a slot holds a parameter's value in the next step, in its held layout: it is kept between steps, so it is not in the arena.
+    fn is_next(&self, slot: usize) -> bool {
+        let data = &self.slots[slot].data;
+        self.held.get(data) == Some(&slot) && self.program.containers.get(data).is_some_and(|c| c.replaces.is_some())
+    }
+
+    /// The held slots of the parameters that the step replaces, and of their new values, as far as kernels touch both.
+    fn next(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let pairs = self.program.containers.values().filter_map(|c| Some((c.replaces.as_ref()?, &c.name)));
+        pairs.filter_map(|(parameter, next)| Some((*self.held.get(parameter)?, *self.held.get(next)?)))
+    }
+
+    /// Whether a slot has no place in the arena.
+    fn is_apart(&self, slot: usize) -> bool {
+        self.is_lasting(slot) || self.is_next(slot)
+    }
+
+    /// The parameters that the step replaces when its launches run in this order.
+    fn replaced(&mut self, order: &[usize]) -> Vec<Replaced> {
+        let next = self.program.containers.values().filter_map(|c| Some((c.name.clone(), c.replaces.clone()?)));
+        let mut found = Vec::new();
+        for (next, parameter) in next.collect::<Vec<_>>() {
+            let slots = [self.held(&parameter), self.held(&next)];
+            let how = match self.slots[slots[0]].layout == self.slots[slots[1]].layout {
+                true if self.can_lie_over(slots, order) => Replacement::InPlace,
+                // A recording knows the addresses that it was made with.
+                true if !self.device.records() => Replacement::Exchanged,
+                _ => Replacement::Copied,
+            };
+            found.push(Replaced { parameter, slots, how });
+        }
+        found
+    }
+
+    /// Whether the launch that writes the second slot may do so where the first one lies: it reads that at the same places, and no launch
+    /// after it reads that.
+    fn can_lie_over(&self, [now, next]: [usize; 2], order: &[usize]) -> bool {
+        let touches = |draft: &Draft, slot: usize| draft.arguments.iter().any(|(s, _)| *s == slot);
+        let drafts: Vec<&Draft> = order.iter().filter_map(|n| self.drafts.get(*n)).collect();
+        let Some(writer) = drafts.iter().position(|draft| touches(draft, next)) else { return false };
+        let reads_after = drafts[writer + 1..].iter().any(|draft| touches(draft, now));
+        let in_place = drafts[writer].in_place.contains(&(now, next)) || !touches(drafts[writer], now);
+        !reads_after && in_place
+    }
+
+    /// The steps of the program with the buffers that they read and write. Buffer numbers are slot numbers; inputs have memory of their
+    /// own, so no step refers to them.
     fn schedule(&self, boundary: &BTreeMap<String, usize>) -> Result<Schedule, PipelineError> {
         let mut schedule = Schedule::default();
         for (n, slot) in self.slots.iter().enumerate() {
             let is_held = self.held.get(&slot.data) == Some(&n);
             let name = if is_held { slot.data.clone() } else { format!("{} {} #{n}", slot.data, slot.layout) };
-            let kept = boundary.get(&slot.data) == Some(&n) && !self.is_lasting(n);
-            schedule.buffers.push(Buffer { name, bytes: self.bytes(n)?, kept });
+            let apart = self.is_apart(n);
+            let kept = boundary.get(&slot.data) == Some(&n) && !apart;
+            schedule.buffers.push(Buffer { name, bytes: if apart { 0 } else { self.bytes(n)? }, kept });
         }
+        // What is kept between steps takes nothing of the arena, but orders the kernels: none reads a new value before it is written, and
+        // none that reads an old one is moved behind the kernel that writes the new one.
+        let old: BTreeMap<usize, usize> = self.next().map(|(parameter, next)| (next, parameter)).collect();
+        let is_ordered = |slot: usize| !self.is_lasting(slot) || old.values().any(|parameter| *parameter == slot);
         for draft in &self.drafts {
-            let touched = draft.arguments.iter().filter(|(slot, _)| !self.is_lasting(*slot));
-            let of = |access| touched.clone().filter(move |(_, a)| *a == access).map(|(slot, _)| *slot).collect();
+            let touched = draft.arguments.iter().filter(|(slot, _)| is_ordered(*slot));
+            let of = |access| touched.clone().filter(move |(_, a)| *a == access).map(|(slot, _)| *slot);
+            let writes: Vec<usize> = of(ArgumentAccess::Write).collect();
+            let replaced = writes.iter().filter_map(|slot| old.get(slot).copied()).collect::<Vec<_>>();
             schedule.steps.push(Step {
                 name: draft.name.clone(),
                 stage: usize::from(draft.pass == Direction::Backward),
-                reads: of(ArgumentAccess::Read),
-                writes: of(ArgumentAccess::Write),
-                in_place: draft.in_place.iter().copied().filter(|(from, _)| !self.is_lasting(*from)).collect(),
+                reads: of(ArgumentAccess::Read).collect(),
+                writes: writes.into_iter().chain(replaced).collect(),
+                in_place: draft.in_place.iter().copied().filter(|(from, to)| !self.is_apart(*from) && !self.is_apart(*to)).collect(),
             });
         }
         Ok(schedule)
@@ -244,8 +299,9 @@ impl Assembler<'_> {
         let read = |drafts: &[Draft]| -> BTreeSet<usize> { drafts.iter().flat_map(|d| &d.arguments).map(|(slot, _)| *slot).collect() };
         let needed_once: Vec<usize> = read(&once).difference(&read(&self.drafts)).copied().collect();
         let schedule = self.schedule(&boundary)?;
-        let order = schedule.order();
+        let mut order = schedule.order();
         let schedule = schedule.reordered(&order);
+        let replaced = self.replaced(&order);
         let plan = match streams {
             1 => sdfg::lifetime::plan(&schedule.intervals(), &schedule.handovers()),
             _ => self.beside(&schedule, &order, streams),
@@ -253,7 +309,10 @@ impl Assembler<'_> {
         let mut given = Vec::new();
         for n in 0..self.slots.len() {
             self.slots[n].bytes = self.bytes(n)? as usize;
-            self.slots[n].place = if self.is_lasting(n) {
+            let over = replaced.iter().find(|r| r.how == Replacement::InPlace && r.slots[1] == n);
+            self.slots[n].place = if let Some(over) = over {
+                SlotPlace::Over(over.slots[0])
+            } else if self.is_apart(n) {
                 let bytes = self.bytes(n)?;
                 if !needed_once.contains(&n) {
                     given.push((self.slots[n].data.clone(), bytes));
@@ -263,6 +322,11 @@ impl Assembler<'_> {
                 SlotPlace::Arena(plan.offsets.get(&schedule.buffers[n].name).copied().unwrap_or_default() as usize)
             };
         }
+        // What is copied is copied last.
+        for Replaced { slots: [now, next], .. } in replaced.iter().filter(|r| r.how == Replacement::Copied) {
+            order.push(self.drafts.len());
+            self.relayout(Direction::Backward, *next, *now);
+        }
         self.prepare(once.iter().chain(&self.drafts), &plan, &schedule);
         let once = once.into_iter().map(|draft| self.launch(draft, &plan, &schedule)).collect::<Result<_, _>>()?;
         let mut drafts: Vec<Option<Draft>> = std::mem::take(&mut self.drafts).into_iter().map(Some).collect();
@@ -270,9 +334,10 @@ impl Assembler<'_> {
         for draft in order.iter().filter_map(|n| drafts.get_mut(*n)?.take()) {
             launches.push(self.launch(draft, &plan, &schedule)?);
         }
-        let map = memory::map(given, &schedule, &plan);
-        let replaced = |name: &String| plan.handovers.iter().any(|h| h.from == *name);
-        for life in map.lives.iter().filter(|l| !l.kept && !replaced(&l.name)) {
+        let mut map = memory::map(given, &schedule, &plan);
+        map.lives.retain(|life| life.bytes > 0);
+        let is_handed_over = |name: &String| plan.handovers.iter().any(|h| h.from == *name);
+        for life in map.lives.iter().filter(|l| !l.kept && !is_handed_over(&l.name)) {
             if let Some(launch) = launches.get_mut(life.last) {
                 launch.ends.push((life.offset as usize, life.bytes as usize));
             }
@@ -286,14 +351,16 @@ impl Assembler<'_> {
             actual_bytes: given_bytes + arena.len() as u64,
             lower_bound_bytes: given_bytes + plan.lower_bound,
         };
-        Ok(Assembly { launches, once, needed_once, slots: self.slots, arena, boundary, memory, map })
+        Ok(Assembly { launches, once, needed_once, slots: self.slots, arena, boundary, memory, map, replaced })
     }
 
     /// The pairs of a launch's arguments that the plan has placed in place.
     fn placed(&self, draft: &Draft, plan: &ArenaPlan, schedule: &Schedule) -> Vec<InPlace> {
         let data = |slot: usize| self.slots[slot].data.clone();
         let name = |slot: usize| &schedule.buffers[slot].name;
-        let placed = |(from, to): &&(usize, usize)| plan.handovers.iter().any(|h| h.from == *name(*from) && h.to == *name(*to));
+        let over = |from: usize, to: usize| matches!(self.slots[to].place, SlotPlace::Over(held) if held == from);
+        let placed =
+            |(from, to): &&(usize, usize)| over(*from, *to) || plan.handovers.iter().any(|h| h.from == *name(*from) && h.to == *name(*to));
         let pairs = draft.in_place.iter().filter(placed);
         pairs.map(|(read, written)| InPlace { read: data(*read), written: data(*written) }).collect()
     }

@@ -5,6 +5,7 @@ use super::candidate::Candidate;
 use super::launch::{Launch, Slot, SlotPlace, dataflow, regions};
 use super::memory::PeakMemory;
 use super::once::{DoneOnce, Once};
+use super::replaced::{Replaced, Values, exchange};
 use super::restore::SavedInputs;
 use super::streams::{put, schedule, used};
 use crate::pipeline::PipelineError;
@@ -60,6 +61,10 @@ pub struct Execution {
     pub memory: PeakMemory,
     /// Where each tensor lies in memory, and for which launches.
     pub map: MemoryMap,
+    /// The parameters that a step replaces.
+    pub replaced: Vec<Replaced>,
+    /// What they were loaded with.
+    loaded: Values,
 }
 
 impl Execution {
@@ -77,7 +82,7 @@ impl Execution {
     /// Compiles every kernel and plans memory in the order of kernels that needs the least of it. Kernels that can do so write results in
     /// place of inputs that are no longer read.
     fn on(streams: usize, program: &Sdfg, configuration: &Configuration, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
-        let Assembly { launches, once, needed_once, slots, arena, boundary, memory, map } =
+        let Assembly { launches, once, needed_once, slots, arena, boundary, memory, map, replaced } =
             assemble(program, configuration, device, streams)?;
         let (device, program, done_once) = (device.clone(), program.clone(), DoneOnce::default());
         let is_due = !once.is_empty();
@@ -96,6 +101,8 @@ impl Execution {
             boundary,
             memory,
             map,
+            replaced,
+            loaded: Values::default(),
         })
     }
 
@@ -121,6 +128,7 @@ impl Execution {
             }
         }
         self.is_due = !self.once.is_empty();
+        self.loaded = Values::of(&self.replaced, &self.slots)?;
         Ok(())
     }
 
@@ -159,17 +167,26 @@ impl Execution {
         self.done_once
     }
 
+    /// Gives parameters that steps have replaced the values that they were loaded with. Returns whether there are any.
+    pub fn restart(&mut self) -> Result<bool, PipelineError> {
+        self.loaded.put_back(&mut self.slots)?;
+        Ok(!self.replaced.is_empty())
+    }
+
     /// Outputs and gradients of the last step, in the recipe's dim order.
     pub fn results(&self) -> Result<Tensors, PipelineError> {
         let mut found = Tensors::new();
         for container in results(&self.program) {
-            let root = container.view.as_ref().map_or(&container.name, |v| &v.of);
+            // After a step, the value of the next one lies where the parameter does.
+            let held = container.replaces.as_ref().unwrap_or(&container.name);
+            let root = container.view.as_ref().map_or(held, |v| &v.of);
             let Some(parent) = self.program.containers.get(root) else { continue };
             if let Some(Slot { layout, place, .. }) = self.boundary.get(root).and_then(|s| self.slots.get(*s)) {
                 let shape = self.program.shape_of(root)?;
                 let whole = match place {
                     SlotPlace::Held(memory) => memory.unpack(0, parent, layout, &shape)?,
                     SlotPlace::Arena(offset) => self.arena.unpack(*offset, parent, layout, &shape)?,
+                    SlotPlace::Over(_) => continue,
                 };
                 let tensor = match container.view {
                     Some(_) => whole.slice(window(&self.program, container)?.as_slice()).to_owned(),
@@ -236,6 +253,8 @@ impl Execution {
         }
         let run = Run { seed, step, dropout };
         self.run_once(pool, &run)?;
+        // Timing repeats the step, and each run replaces parameters: the last one begins where the first one does.
+        let before = Values::of(&self.replaced, &self.slots)?;
         if self.recorded.is_none() {
             // A first run loads libraries, which cannot happen while recording.
             self.apart(pool, &run, 0)?;
@@ -249,6 +268,10 @@ impl Execution {
         };
         // Backward frees tensors that forward kept, so it cannot run alone twice. Whole steps run last, so that their results stay.
         let (forward, both) = (time(0)?, time(1)?);
+        if !self.replaced.is_empty() {
+            before.put_back(&mut self.slots)?;
+            parts[1].run(&run)?;
+        }
         let backward = self.launches.iter().any(|l| l.pass == Direction::Backward);
         Ok(StepTimes {
             step_ms: Some(both),
@@ -298,6 +321,7 @@ impl Execution {
                 launch.ends.iter().for_each(|(at, bytes)| self.arena.spoil(*at, *bytes, SPOILT));
             }
         }
+        exchange(&self.replaced, &mut self.slots);
         Ok(times)
     }
 
@@ -332,15 +356,23 @@ impl Execution {
     /// Addresses of all slots.
     fn pointers(&mut self) -> Vec<*mut u8> {
         let base = self.arena.address();
-        self.slots
+        let mut own: Vec<*mut u8> = self
+            .slots
             .iter_mut()
             .map(|slot| match &mut slot.place {
                 SlotPlace::Held(memory) => memory.address(),
                 // The plan places every slot inside the arena. The address may belong to another device, so it is no dereferenceable
                 // pointer here.
                 SlotPlace::Arena(offset) => base.wrapping_add(*offset),
+                SlotPlace::Over(_) => std::ptr::null_mut(),
             })
-            .collect()
+            .collect();
+        for (n, slot) in self.slots.iter().enumerate() {
+            if let SlotPlace::Over(held) = slot.place {
+                own[n] = own[held];
+            }
+        }
+        own
     }
 }
 

@@ -35,6 +35,8 @@ pub(in crate::pipeline) enum SlotPlace {
     Held(DeviceMemory),
     /// In the arena, at this offset.
     Arena(usize),
+    /// Where another slot lies, which is held: it is written in place.
+    Over(usize),
 }
 
 impl Launch {
@@ -57,6 +59,7 @@ pub(in crate::pipeline) fn regions(slots: &[Slot], launches: &[&Launch]) -> Vec<
         let Slot { bytes, place, .. } = &slots[*slot];
         let (memory, from) = match place {
             SlotPlace::Held(_) => (*slot, 0),
+            SlotPlace::Over(held) => (*held, 0),
             SlotPlace::Arena(offset) => (slots.len(), *offset),
         };
         Region { memory, bytes: from..from + bytes, written: *written }

@@ -8,6 +8,7 @@ pub mod launch;
 pub mod memory;
 pub mod once;
 pub mod race_plans;
+pub mod replaced;
 pub mod restore;
 pub mod streams;
 pub mod target;

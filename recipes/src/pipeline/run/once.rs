@@ -30,8 +30,7 @@ impl Once {
             specs.push(KernelSpec::new(program, &unit)?);
         }
         let role = |data: &str| program.containers.get(data).map(|c| c.role);
-        let parameters = program.containers.values().filter(|c| c.role == Role::Parameter && c.view.is_none());
-        let mut once = Once { kernels: BTreeSet::new(), containers: parameters.map(|c| c.name.clone()).collect() };
+        let mut once = Once::of_parameters(program);
         // Containers that some kernel writes in every step.
         let mut changing: BTreeSet<String> = BTreeSet::new();
         for spec in &specs {
@@ -60,9 +59,11 @@ impl Once {
         Ok(once)
     }
 
-    /// The parameters alone.
+    /// The parameters alone, without those that the step replaces.
     fn of_parameters(program: &Sdfg) -> Once {
-        let parameters = program.containers.values().filter(|c| c.role == Role::Parameter && c.view.is_none());
+        let replaced: BTreeSet<&String> = program.containers.values().filter_map(|c| c.replaces.as_ref()).collect();
+        let is_constant = |c: &&sdfg::Container| c.role == Role::Parameter && c.view.is_none() && !replaced.contains(&c.name);
+        let parameters = program.containers.values().filter(is_constant);
         Once { kernels: BTreeSet::new(), containers: parameters.map(|c| c.name.clone()).collect() }
     }
 }

@@ -4,6 +4,7 @@ use super::candidate::Candidate;
 use super::execute::{Execution, StepTimes};
 use super::memory::PeakMemory;
 use super::once::DoneOnce;
+use super::replaced::Replaced;
 use crate::pipeline::PipelineError;
 use bench::memory::MemoryMap;
 use bench::protocol::{Contender, Protocol, Timing};
@@ -15,7 +16,7 @@ use sdfg::interpret::{Run, Tensors};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Measured times of whole programs.
 pub struct Timed {
@@ -30,6 +31,8 @@ pub struct Timed {
     pub map: MemoryMap,
     /// What was done once for all steps.
     pub done_once: DoneOnce,
+    /// The parameters that the step replaces, and how.
+    pub replaced: Vec<Replaced>,
     /// The load that other processes put on the machine during the race, where the system reports it.
     pub load: Option<Load>,
     /// Whether these are times of the first of two races. They cannot be compared with those of the last race, since the machine may have
@@ -39,6 +42,10 @@ pub struct Timed {
 
 /// Steps in which launches are timed separately if a step runs as one recording.
 const APART: usize = 7;
+
+/// Steps after which parameters that the step replaces are what they were at first: after hundreds of steps with the same inputs they may
+/// be no numbers any more.
+const RESTART: usize = 32;
 
 /// Times candidates as wholes, interleaved, with the same tensors and the same step number.
 pub fn time_plans(
@@ -68,8 +75,13 @@ pub fn time_plans(
             .zip(&lanes)
             .map(|(candidate, lane)| {
                 Contender::timed(candidate.name.clone(), move || {
-                    let times = lane.execution.borrow_mut().step(pool, run.seed, run.step, run.dropout)?;
-                    let own = times.step_ms;
+                    let mut execution = lane.execution.borrow_mut();
+                    let done = lane.times.borrow().len();
+                    let begins = done.is_multiple_of(RESTART) && execution.restart()?;
+                    let begin = Instant::now();
+                    let times = execution.step(pool, run.seed, run.step, run.dropout)?;
+                    // Putting parameters back is no part of the step.
+                    let own = times.step_ms.or(begins.then(|| begin.elapsed().as_secs_f64() * 1e3));
                     lane.times.borrow_mut().push(times);
                     Ok(own)
                 })
@@ -103,6 +115,7 @@ pub fn time_plans(
             memory: PeakMemory { working_bytes: execution.working_bytes(pool.workers()), ..execution.memory },
             map: execution.map.clone(),
             done_once: execution.done_once(),
+            replaced: execution.replaced.clone(),
             step,
             load,
             earlier: false,
@@ -201,6 +214,7 @@ mod tests {
             memory: PeakMemory { given_bytes: 0, planned_bytes: 0, actual_bytes: 0, working_bytes: 0, lower_bound_bytes: 0 },
             map: MemoryMap::default(),
             done_once: DoneOnce::default(),
+            replaced: vec![],
             load: None,
             earlier: false,
         }
