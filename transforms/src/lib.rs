@@ -17,6 +17,7 @@ pub mod verify;
 
 pub use algebra::cast_bias::CastBias;
 pub use algebra::fold_batch_norm::FoldBatchNorm;
+pub use algebra::remove_copies::RemoveCopies;
 pub use algebra::stack::{self, Stack};
 pub use autodiff::differentiate::{self, Differentiate, DifferentiateError};
 pub use autodiff::recompute::{self, Recompute};

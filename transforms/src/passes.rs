@@ -4,7 +4,7 @@ use crate::autodiff::recompute::Products;
 use crate::pass::Pass;
 use crate::{
     CastBias, Composition, CrossLayerReuse, Expand, FoldBatchNorm, Fusion, GroupedGemm, Recompute, ReluBitmask, ReluSignFromOutput,
-    RowStatistics, SaveLocalDerivative, SoftmaxGradRowDot, Stack, Start,
+    RemoveCopies, RowStatistics, SaveLocalDerivative, SoftmaxGradRowDot, Stack, Start,
 };
 use crate::{Differentiate, differentiate};
 use sdfg::Sdfg;
@@ -60,6 +60,11 @@ pub const PASSES: &[Row] = &[
     },
     Row { takes: Takes::Operators, about: "save a bit for each sign of a rectifier", make: |_, _| Box::new(ReluBitmask::default()) },
     Row { takes: Takes::Operators, about: "cast biases to the type of the sums that they enter", make: |_, _| Box::new(CastBias) },
+    Row {
+        takes: Takes::Operators,
+        about: "write parts of joined tensors in place, and read slices where they lie",
+        make: |_, _| Box::new(RemoveCopies),
+    },
     Row {
         takes: Takes::Operators,
         about: "stack contractions that share an operand or a sum",

@@ -19,7 +19,7 @@ use transforms::recompute::Products;
 use transforms::verify::keeps_promise;
 use transforms::{
     Barred, CastBias, Check, CrossLayerReuse, Expand, FoldBatchNorm, Fusion, GroupedGemm, Options, Outcome, Pass, Promise, Recompute,
-    ReluBitmask, ReluSignFromOutput, RowStatistics, SaveLocalDerivative, SoftmaxGradRowDot, Stack, Start,
+    ReluBitmask, ReluSignFromOutput, RemoveCopies, RowStatistics, SaveLocalDerivative, SoftmaxGradRowDot, Stack, Start,
 };
 
 /// Parameters of passes, besides the program.
@@ -87,6 +87,7 @@ impl<'a> Rewriting<'a> {
             PassStep::ReluSignFromOutput => Box::new(ReluSignFromOutput),
             PassStep::Recompute => Box::new(Recompute { products: Products::InMemory }),
             PassStep::RecomputeOnChip => Box::new(Recompute { products: Products::OnChip }),
+            PassStep::RemoveCopies => Box::new(RemoveCopies),
             PassStep::CastBias => Box::new(CastBias),
             PassStep::ReluBitmask => Box::new(ReluBitmask { except: parameters.without_bits.cloned().unwrap_or_default() }),
             PassStep::StackGemms if weights.is_empty() => return None,

@@ -84,6 +84,8 @@ pub enum PassStep {
     Recompute,
     /// Recomputes nothing from a product that a library's kernel keeps on chip.
     RecomputeOnChip,
+    /// Writes parts of joined tensors in place and reads slices and padded tensors where they lie.
+    RemoveCopies,
     CastBias,
     ReluBitmask,
     StackGemms,
@@ -129,6 +131,7 @@ impl PassStep {
             PassStep::RowStatistics | PassStep::RowStatisticsOfProducts | PassStep::RowStatisticsInMemory => "row statistics",
             PassStep::ReluSignFromOutput => "relu sign from output",
             PassStep::Recompute | PassStep::RecomputeOnChip => "recompute",
+            PassStep::RemoveCopies => "remove copies",
             PassStep::CastBias => "cast bias",
             PassStep::ReluBitmask => "relu bitmask",
             PassStep::StackGemms => "stack",
@@ -225,15 +228,15 @@ impl VariantRow {
 pub const VARIANTS: &[VariantRow] = &[
     row(Id::Unfused, "unfused", Any, Stacking::None, &[Differentiate, FoldBatchNorm, ReluSignFromOutput, Recompute, Expand])
         .share(0.2, 0.1).timed(Baseline),
-    row(Id::Fused, "fused", Any, Stacking::None, &[Differentiate, FoldBatchNorm, ReluSignFromOutput, Recompute, Expand, Fuse])
+    row(Id::Fused, "fused", Any, Stacking::None, &[Differentiate, FoldBatchNorm, ReluSignFromOutput, Recompute, RemoveCopies, Expand, Fuse])
         .share(0.2, 0.2).timed(AmongBest),
-    row(Id::Stacked, "stacked", Any, Stacking::Each, &[Differentiate, FoldBatchNorm, ReluSignFromOutput, Recompute, StackGemms, Expand, Fuse])
+    row(Id::Stacked, "stacked", Any, Stacking::Each, &[Differentiate, FoldBatchNorm, ReluSignFromOutput, Recompute, RemoveCopies, StackGemms, Expand, Fuse])
         .share(0.1, 0.08).timed(AmongBest),
     row(Id::GemmFused, "gemm-fused", Any, Stacking::LongestIfFewerBytes,
-        &[Differentiate, FoldBatchNorm, RowStatistics, SaveLocalDerivative, ReluSignFromOutput, Recompute, StackGemms, Expand, FuseGemms, Fuse])
+        &[Differentiate, FoldBatchNorm, RowStatistics, SaveLocalDerivative, ReluSignFromOutput, Recompute, RemoveCopies, StackGemms, Expand, FuseGemms, Fuse])
         .defined_by(FuseGemms).share(0.35, 0.1).timed(UnlessFar),
     row(Id::CrossLayer, "cross-layer", Cpu, Stacking::None,
-        &[Differentiate, FoldBatchNorm, ReluSignFromOutput, Recompute, Expand, ReuseAcrossLayers, FuseGemms, Fuse])
+        &[Differentiate, FoldBatchNorm, ReluSignFromOutput, Recompute, RemoveCopies, Expand, ReuseAcrossLayers, FuseGemms, Fuse])
         .defined_by(ReuseAcrossLayers).share(0.25, 0.01).timed(UnlessFar),
     row(Id::LibEpilogue, "library epilogues", Gpu, Stacking::LongestIfFewerBytes,
         &[Differentiate, FoldBatchNorm, ReluSignFromOutput, RecomputeOnChip, CastBias, StackGemms, Expand, FuseGemmsLibrary, Fuse])

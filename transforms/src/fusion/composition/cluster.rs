@@ -197,14 +197,13 @@ impl<'a> Growth<'a> {
         }
     }
 
-    /// A sum inside a kernel leaves it by plain indices: one that holds a contraction must not write a part of a container. Chains hand
-    /// over what they have summed up, and must not sum in one.
+    /// A sum begins with all of its container, so none is summed into a part of one. What is made of a sum that is whole may be a part.
     fn whole(&self, patch: &Patch) -> Result<(), Reason> {
         for unit in patch.edits.iter().flat_map(|edit| &edit.insert) {
             let Unit::Scope(scope) = unit else { continue };
             // What the patch declares, anew or again, is inside the kernel.
             for (data, memlets) in scope.writes().into_iter().filter(|(data, _)| patch.containers.iter().all(|c| c.name != *data)) {
-                let sums = !self.wanted.chains || memlets.iter().any(|m| m.wcr.is_some());
+                let sums = memlets.iter().any(|m| m.wcr.is_some());
                 if sums && scope.writes_part(self.program, &data) {
                     return Err(Reason::WritesPart { data });
                 }
