@@ -7,10 +7,12 @@
 //! All containers with that dim are split alike, and all layouts become plain: nothing that lowers or prints kernels knows of
 //! blocks. A product that walks both indices as one reads panels where they lie (see [`crate::emit`]).
 //!
-//! Dims that one index walks are split together: keys walk along `k` what queries walk along `j`.
+//! Dims that one index walks are split together: keys walk along `k` what queries walk along `j`, and a part of a joined tensor lies whole
+//! blocks behind the one before it.
 //!
-//! *Legal when* the block divides the dims, every index along them runs over the whole of them, containers that have them are
-//! subscripted there by such an index alone, and none of these is a view or viewed. A dim has one size of blocks in a kernel.
+//! *Legal when* the block divides the dims, every index along them runs over the whole of its own, containers that have them are
+//! subscripted there by such an index and a number that the block divides, and none of these is a view or viewed. A dim has one size of
+//! blocks in a kernel.
 
 use crate::error::KernelError;
 use crate::kernel::{KernelSpec, TensorChoice, unsupported};
@@ -111,7 +113,8 @@ fn together(spec: &KernelSpec, dim: &str) -> BTreeSet<String> {
                 let container = spec.containers.get(&memlet.data);
                 for (of, range) in container.iter().flat_map(|c| &c.dims).zip(&memlet.subset) {
                     let Range::At(at) = range else { continue };
-                    let index = at.as_sym().and_then(|name| around.iter().rev().find(|i| i.name == name));
+                    let name = at.as_shifted_index(|name| around.iter().any(|i| i.name == name)).map(|(name, _)| name);
+                    let index = name.and_then(|name| around.iter().rev().find(|i| i.name == name));
                     if let Some(index) = index.filter(|i| dims.contains(&i.dim) || dims.contains(of)) {
                         dims.extend([index.dim.clone(), of.clone()]);
                     }
@@ -164,29 +167,30 @@ fn along(scope: &Scope, dims: &BTreeSet<String>, into: &mut BTreeSet<String>) {
     }
 }
 
-/// Where dims of one size are split in a kernel.
+/// Where dims are split in a kernel.
 struct Split<'a> {
     spec: &'a KernelSpec,
-    dims: &'a BTreeSet<String>,
+    /// With the number of their blocks.
+    dims: BTreeMap<&'a str, i64>,
     block: i64,
-    blocks: i64,
 }
 
 /// The kernel with some dims split in two.
 fn halved(spec: &KernelSpec, dims: &BTreeSet<String>, block: u32) -> Result<KernelSpec, KernelError> {
     let block = i64::from(block);
-    let sizes = dims.iter().map(|dim| Ok(spec.size(dim)? as i64)).collect::<Result<BTreeSet<i64>, KernelError>>()?;
-    let (Some(size), Unit::Scope(scope)) = (sizes.first().filter(|n| sizes.len() == 1 && *n % block == 0), &spec.unit) else {
+    let blocks = dims.iter().map(|dim| Ok((dim.as_str(), spec.size(dim)? as i64))).collect::<Result<BTreeMap<_, _>, KernelError>>()?;
+    let (true, Unit::Scope(scope)) = (blocks.values().all(|size| size % block == 0), &spec.unit) else {
         return Err(unsupported(spec, format!("blocks of {block} do not divide {dims:?}, walked together in one scope")));
     };
+    let blocks: BTreeMap<&str, i64> = blocks.into_iter().map(|(dim, size)| (dim, size / block)).collect();
     let has = |data: &str| spec.containers.get(data).is_some_and(|c| c.dims.iter().any(|d| dims.contains(d)));
     if let Some(view) = spec.containers.values().find(|c| c.view.as_ref().is_some_and(|v| has(&c.name) || has(&v.of))) {
         return Err(unsupported(spec, format!("`{}` is a view, and {dims:?} is held in blocks", view.name)));
     }
-    let split = Split { spec, dims, block, blocks: size / block };
+    let split = Split { spec, dims: blocks, block };
     let mut halves = KernelSpec { unit: Unit::Scope(split.scope(scope, &BTreeSet::new())?), ..spec.clone() };
     for dim in dims {
-        let two = [(dim.clone(), split.blocks), (within(dim), block)];
+        let two = [(dim.clone(), split.dims[dim.as_str()]), (within(dim), block)];
         halves.extents.extend(two.iter().map(|(d, n)| (d.clone(), Expr::Int(*n))));
         halves.dims.extend(two);
     }
@@ -204,18 +208,18 @@ impl Split<'_> {
         for index in &scope.map.indices {
             // An index of the same name hides the one around.
             split.remove(&index.name);
-            if !self.dims.contains(&index.dim) {
+            let Some(blocks) = self.dims.get(index.dim.as_str()).copied() else {
                 indices.push(index.clone());
                 continue;
-            }
+            };
             let count = index.count().eval(&self.spec.sizes).ok();
-            if index.start != Expr::Int(0) || index.step != Expr::Int(1) || count != Some(self.block * self.blocks) {
+            if index.start != Expr::Int(0) || index.step != Expr::Int(1) || count != Some(self.block * blocks) {
                 return Err(unsupported(
                     self.spec,
                     format!("`{}` runs over a part of `{}`, which is held in blocks", index.name, index.dim),
                 ));
             }
-            indices.push(Index::over(&index.name, &index.dim, Expr::Int(self.blocks), index.kind));
+            indices.push(Index::over(&index.name, &index.dim, Expr::Int(blocks), index.kind));
             indices.push(Index::over(within(&index.name), within(&index.dim), Expr::Int(self.block), index.kind));
             split.insert(index.name.clone());
         }
@@ -250,10 +254,18 @@ impl Split<'_> {
         let mut subset = Vec::new();
         for (dim, range) in dims.iter().zip(&memlet.subset) {
             let Range::At(at) = range else { return Err(unsupported(self.spec, format!("the memlet {memlet} moves a range"))) };
-            match (self.dims.contains(dim), at.as_sym().filter(|i| split.contains(*i))) {
-                (true, Some(index)) => subset.extend([at.clone(), Expr::sym(within(index).as_str())].map(Range::At)),
+            match (self.dims.contains_key(dim.as_str()), at.as_shifted_index(|i| split.contains(i))) {
+                (true, Some((index, offset))) => {
+                    let number = offset.eval(&self.spec.sizes).ok().filter(|offset| offset % self.block == 0);
+                    let Some(number) = number else {
+                        let block = self.block;
+                        return Err(unsupported(self.spec, format!("blocks of {block} do not divide the offset of {memlet}")));
+                    };
+                    let block = Expr::sym(index) + Expr::Int(number / self.block);
+                    subset.extend([block, Expr::sym(within(index).as_str())].map(Range::At));
+                }
                 (false, _) if at.symbols().iter().all(|s| !split.contains(s)) => subset.push(range.clone()),
-                _ => return Err(unsupported(self.spec, format!("`{dim}` of {memlet} is not walked as {:?} is split", self.dims))),
+                _ => return Err(unsupported(self.spec, format!("`{dim}` of {memlet} is not walked as {:?} is split", self.dims.keys()))),
             }
         }
         Ok(Memlet { subset, ..memlet.clone() })

@@ -188,6 +188,107 @@ fn pooling_hands_gradients_to_the_first_maximum() {
     ]);
 }
 
+/// Parts are written in place and slices read where they lie: between layers, and backward.
+#[test]
+fn layers_write_parts_and_read_slices() {
+    all_compute(&[
+        (
+            "n: 1, c: 3, h: 5, w: 4, m: 2, e: 3, o: 2*e, r: 3, s: r",
+            "inputs: {x: [n, c, h, w], k: [m, c], l: [e, m], m3: [e, m, r, s]}",
+            &[
+                "t[n,m,h,w] = relu(k[m,c] * x[n,c,h,w])",
+                "a[n,e,h,w] = relu(l[e,m] * t[n,m,h,w])",
+                "b[n,e,h,w] = relu(m3[e,m,r,s] * t[n,m,h+r-1,w+s-1 else 0])",
+                "y[n,o,h,w] = concat(a, b, along: o)",
+            ],
+            &[
+                ("y", [73.28125, 4978.203125]),
+                ("d_x", [-11.71875, -162.71875]),
+                ("d_k", [11.03125, 45.515625]),
+                ("d_l", [14.09375, 22.25]),
+                ("d_m3", [20.25, 712.734375]),
+            ],
+        ),
+        (
+            "n: 2, c: 3, h: 6, w: 5, a: 2, b: 4, d: 1, o: a + b + d + c, r: 3, s: r, t: 5, u: t",
+            "inputs: {x: [n, c, h, w], k: [a, c], l: [b, c, r, s], m: [d, c, t, u]}",
+            &[
+                "one[n,a,h,w] = k[a,c] * x[n,c,h,w]",
+                "three[n,b,h,w] = relu(l[b,c,r,s] * x[n,c,h+r-1,w+s-1 else 0])",
+                "five[n,d,h,w] = relu(m[d,c,t,u] * x[n,c,h+t-2,w+u-2 else 0])",
+                "pool[n,c,h,w] = maxpool(x, over: [r, s], pad: 1)",
+                "y[n,o,h,w] = concat(one, three, five, pool, along: o)",
+            ],
+            &[
+                ("y", [639.3125, 212343.4375]),
+                ("d_x", [-11.25, -1820.3125]),
+                ("d_k", [18.9375, 43.1875]),
+                ("d_l", [7.0625, 119.3125]),
+                ("d_m", [13.625, 455.0]),
+            ],
+        ),
+        (
+            "n: 1, c: 3, h: 5, w: 4, a: 2, b: 4, o: a + b, g: 2, f: 3, r: 3, s: r",
+            "inputs: {x: [n, c, h, w], k: [a, c], l: [b, c], m: [f, a, r, s], v: [g, o], z: [g, f]}",
+            &[
+                "one[n,a,h,w] = relu(k[a,c] * x[n,c,h,w])",
+                "two[n,b,h,w] = relu(l[b,c] * x[n,c,h,w])",
+                "three[n,f,h,w] = m[f,a,r,s] * one[n,a,h+r-1,w+s-1 else 0]",
+                "both[n,o,h,w] = concat(two, one, along: o)",
+                "y[n,g,h,w] = v[g,o] * both[n,o,h,w] + z[g,f] * three[n,f,h,w]",
+            ],
+            &[
+                ("y", [-41.2734375, -677.9765625]),
+                ("d_x", [-26.37109375, -912.59765625]),
+                ("d_k", [0.9375, 30.6796875]),
+                ("d_l", [9.375, 55.40625]),
+                ("d_m", [-3.37890625, -147.83203125]),
+            ],
+        ),
+        (
+            "n: 1, c: 3, h: 5, w: 4, a: 2, b: 4, d: 3, e: a + b, o: e + d",
+            "inputs: {x: [n, c, h, w], k: [a, c], l: [b, c], m: [d, c]}",
+            &[
+                "one[n,a,h,w] = relu(k[a,c] * x[n,c,h,w])",
+                "two[n,b,h,w] = relu(l[b,c] * x[n,c,h,w])",
+                "three[n,d,h,w] = relu(m[d,c] * x[n,c,h,w])",
+                "both[n,e,h,w] = concat(one, two, along: e)",
+                "y[n,o,h,w] = concat(both, three, along: o)",
+            ],
+            &[
+                ("y", [110.625, 10153.0625]),
+                ("d_x", [9.5, -123.4375]),
+                ("d_k", [2.25, 5.25]),
+                ("d_l", [3.75, 36.0]),
+                ("d_m", [-3.75, -7.125]),
+            ],
+        ),
+        (
+            "n: 1, c: 5, h: 9, w: 8, d: 3, p: 6, q: 4, o: 2, r: 3, s: r",
+            "inputs: {x: [n, c, h, w], k: [o, d, r, s]}",
+            &["t[n,d,p,q] = slice(x, along: [c, h, w], from: [1, 2, 1], step: [1, 1, 2])", "y[n,o,p,q] = conv(t, k, pad: 1)"],
+            &[("y", [8.75, 389.625]), ("d_x", [1.8125, -206.1875]), ("d_k", [0.6875, 433.5625])],
+        ),
+        (
+            "n: 1, c: 3, h: 6, w: 5, i: h + 3, j: w + 3, p: 4, q: 3, o: 2, r: 3, s: r",
+            "inputs: {x: [n, c, h, w], k: [o, c, r, s]}",
+            &["u[n,c,h,w] = relu(x[n,c,h,w])", "t[n,c,i,j] = pad(u, along: [h, w], before: [1, 2])", "y[n,o,p,q] = conv(t, k, stride: 2)"],
+            &[("y", [-2.125, -22.75]), ("d_x", [5.0625, 506.0625]), ("d_k", [-6.375, 81.5625])],
+        ),
+        (
+            "n: 1, c: 3, h: 4, w: 5, o: 2, i: 2, j: 2*h + i",
+            "inputs: {x: [n, c, h, w], k: [o, c], l: [o, c]}",
+            &[
+                "a[n,o,h,w] = relu(k[o,c] * x[n,c,h,w])",
+                "b[n,o,h,w] = relu(l[o,c] * x[n,c,h,w])",
+                "m[n,o,i,w] = slice(b, along: h, from: 1)",
+                "y[n,o,j,w] = concat(a, m, a, along: j)",
+            ],
+            &[("y", [58.0, 3078.375]), ("d_x", [11.8125, 106.8125]), ("d_k", [4.125, 1.125]), ("d_l", [0.375, 6.375])],
+        ),
+    ]);
+}
+
 #[test]
 fn tensors_are_joined_cut_turned_and_stretched() {
     all_compute(&[

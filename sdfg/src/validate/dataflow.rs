@@ -4,7 +4,8 @@ use super::{Kind, Report};
 use crate::data::{Role, Storage};
 use crate::graph::Sdfg;
 use crate::memlet::{Memlet, Range};
-use crate::node::{IndexKind, Node, NodeId, StateId};
+use crate::node::{Index, IndexKind, Node, NodeId, StateId};
+use crate::propagate::propagate;
 use crate::scope::{Item, Scope};
 use crate::symbol::Expr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +35,20 @@ fn apart(program: &Sdfg, a: &Memlet, b: &Memlet) -> bool {
         _ => false,
     };
     a.subset.iter().zip(&b.subset).any(disjoint)
+}
+
+/// The parts of a container that a unit writes, one for each write inside.
+fn parts(program: &Sdfg, (state, node): (StateId, NodeId), whole: &Memlet) -> Vec<Memlet> {
+    let Some(scope) = program.state(state).and_then(|state| state.scope(node)) else { return vec![whole.clone()] };
+    let sizes = program.containers.get(&whole.data).map(|c| program.shape(c)).unwrap_or_default();
+    let mut found = Vec::new();
+    for (around, computation) in scope.computations() {
+        // From the innermost index out.
+        let indices: Vec<Index> = around.iter().rev().map(|index| (*index).clone()).collect();
+        let writes = computation.writes.iter().filter(|(_, memlet)| memlet.data == whole.data);
+        found.extend(writes.map(|(_, memlet)| propagate(memlet, &indices, &sizes)));
+    }
+    if found.is_empty() { vec![whole.clone()] } else { found }
 }
 
 pub(super) fn check(report: &mut Report) {
@@ -78,7 +93,13 @@ pub(super) fn check(report: &mut Report) {
                 }
                 for memlet in writes.iter().filter(|m| m.data == data && container.storage == Storage::Heap) {
                     let others = writers.entry(data).or_default();
-                    if let Some((s, n, _)) = others.iter().find(|(_, n, other)| *n != node && !apart(program, memlet, other)) {
+                    // Several parts of one unit may have parts of another between them.
+                    let disjoint = |(s, n, other): &(StateId, NodeId, &Memlet)| {
+                        let [own, theirs] = [((id, node), memlet), ((*s, *n), other)].map(|(at, whole)| parts(program, at, whole));
+                        own.iter().all(|a| theirs.iter().all(|b| apart(program, a, b)))
+                    };
+                    let clash = |w: &&(StateId, NodeId, &Memlet)| w.1 != node && !apart(program, memlet, w.2) && !disjoint(w);
+                    if let Some((s, n, _)) = others.iter().find(clash) {
                         report.node(
                             Kind::Dataflow,
                             at,

@@ -149,8 +149,53 @@ fn normalized() -> Sdfg {
     builder.program
 }
 
+/// Two layers whose results are joined, rows of the joined tensor, and these rows with zeros around.
+fn joined() -> Sdfg {
+    let mut builder = Builder::new();
+    builder.input("x", "ui");
+    builder.parameter("w", "uj");
+    builder.parameter("v", "ub");
+    builder.declare("z", "ip", Role::Output);
+    builder.declare("sums", "i", Role::Output);
+    builder.parameter("q", "hp");
+    builder.contraction(("s", "ij"), ("x", "ui"), ("w", "uj"), 1.0);
+    builder.relu(("a", "ij"), "s");
+    builder.contraction(("t", "ib"), ("x", "ui"), ("v", "ub"), 1.0);
+    builder.relu(("c", "ib"), "t");
+    for (dim, size) in [("e", "J + B"), ("g", "H + 2")] {
+        builder.program.dims.insert(dim.into(), size.parse().expect("a size"));
+    }
+    builder.declare("y", "ie", Role::Transient);
+    builder.declare("rows", "ih", Role::Transient);
+    builder.declare("padded", "ig", Role::Transient);
+    let operand = |connector: &str, data: &str, subscripts: [&str; 2], fill: Option<f64>| sdfg::Operand {
+        connector: connector.into(),
+        data: data.into(),
+        subscripts: subscripts.iter().map(|s| s.parse().expect("a subscript")).collect(),
+        fill: fill.map(sdfg::Fill),
+    };
+    let mut add = |name: &str, code: Scalar, index: &str, inputs: Vec<sdfg::Operand>| {
+        let indices = ["i", index].iter().map(|i| (i.to_string(), i.to_string())).collect();
+        let (op, pass) = (sdfg::Op::Elementwise { label: "map".into(), code }, sdfg::Direction::Forward);
+        let outputs = vec![operand("out", name, ["i", index], None)];
+        let operation = sdfg::Operation { name: name.into(), op, indices, inputs, outputs, pass, origin: None };
+        let state = builder.program.states().next().map(|(id, _)| id).expect("a state");
+        builder.program.insert_operation(state, &operation).expect("an operation");
+    };
+    let index = |text: &str| Scalar::Index(text.parse().expect("a size"));
+    let below = Scalar::binary(sdfg::Binary::Lt, index("e"), index("J"));
+    let parts = vec![operand("a", "a", ["i", "e"], Some(0.0)), operand("b", "c", ["i", "e - J"], Some(0.0))];
+    add("y", Scalar::select(below, Scalar::input("a"), Scalar::input("b")), "e", parts);
+    add("rows", Scalar::input("x"), "h", vec![operand("x", "y", ["i", "h + 2"], None)]);
+    add("padded", Scalar::input("x"), "g", vec![operand("x", "rows", ["i", "g - 1"], Some(0.0))]);
+    builder.pointwise("map", ("turned", "ig"), &[("padded", "ig")], Scalar::input("padded") * Scalar::Const(2.0));
+    builder.reduce(("sums", "i"), sdfg::Combine::Sum, &[("turned", "ig")], Scalar::input("turned"), 1.0);
+    builder.contraction(("z", "ip"), ("rows", "ih"), ("q", "hp"), 1.0);
+    builder.program
+}
+
 pub fn models() -> Vec<Sdfg> {
-    vec![encoder(false).program, encoder(true).program, narrow(), pictures(), normalized()]
+    vec![encoder(false).program, encoder(true).program, narrow(), pictures(), normalized(), joined()]
 }
 
 /// Runs each pass on a program, every rewrite verified, and counts the rewrites of each.

@@ -22,6 +22,16 @@ pub fn access(text: &str) -> (String, Vec<Expr>) {
     (data.to_string(), subscripts.collect())
 }
 
+/// An operand: `x[2*p+r-1 else 0]` reads 0 outside.
+fn operand(connector: &str, text: &str) -> Operand {
+    let (text, fill) = match text.split_once(" else ") {
+        Some((text, fill)) => (text, Some(fill.trim_end_matches(']').parse().expect("a fill"))),
+        None => (text, None),
+    };
+    let (data, subscripts) = access(text);
+    Operand { connector: connector.into(), data, subscripts, fill: fill.map(Fill) }
+}
+
 impl Builder {
     /// Containers as `x[i,j]`: inputs, transients, outputs. Sizes: i=3, j=4, k=5, of one letter each.
     pub fn new(inputs: &[&str], transients: &[&str], outputs: &[&str]) -> Self {
@@ -96,6 +106,22 @@ impl Builder {
         self
     }
 
+    /// An element-wise operation whose indices are called as the dims that they run along; `a`, `b`, … in the code are the reads in order.
+    pub fn pointwise(mut self, name: &str, indices: &[&str], out: &str, code: &str, reads: &[&str]) -> Self {
+        let inputs = reads.iter().enumerate().map(|(n, text)| operand(&char::from(b'a' + n as u8).to_string(), text)).collect();
+        let operation = Operation {
+            name: name.into(),
+            op: Op::Elementwise { label: "map".into(), code: parse_scalar(code).expect("code") },
+            indices: indices.iter().map(|i| (i.to_string(), i.to_string())).collect(),
+            inputs,
+            outputs: vec![operand("out", out)],
+            pass: Direction::Forward,
+            origin: self.origin(),
+        };
+        self.program.insert_operation(self.state, &operation).expect("an operation");
+        self
+    }
+
     /// `out = Σ a·b` over the indices that `out` lacks.
     pub fn contraction(self, name: &str, indices: &[&str], out: &str, a: &str, b: &str) -> Self {
         self.scaled_contraction(name, indices, out, a, b, Scalar::Const(1.0))
@@ -103,15 +129,6 @@ impl Builder {
 
     /// The same, times a scale.
     pub fn scaled_contraction(mut self, name: &str, indices: &[&str], out: &str, a: &str, b: &str, scale: Scalar) -> Self {
-        // `x[2*p+r-1 else 0]` reads 0 outside.
-        let operand = |connector: &str, text: &str| {
-            let (text, fill) = match text.split_once(" else ") {
-                Some((text, fill)) => (text, Some(fill.trim_end_matches(']').parse().expect("a fill"))),
-                None => (text, None),
-            };
-            let (data, subscripts) = access(text);
-            Operand { connector: connector.into(), data, subscripts, fill: fill.map(Fill) }
-        };
         let operation = Operation {
             name: name.into(),
             op: Op::Contraction { scale },

@@ -1,7 +1,8 @@
-//! What fusion and composition make of small programs, as text.
+//! What passes make of small programs, as text.
 
 mod builder;
 mod composition;
+mod copies;
 mod cross_layer;
 mod fusion;
 mod group;

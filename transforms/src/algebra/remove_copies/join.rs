@@ -163,6 +163,13 @@ pub(super) fn plan(program: &Sdfg, all: &Operations, at: &Placed) -> Result<Patc
     let operation = &at.operation;
     let join = Join::of(operation, program).ok_or_else(|| "its parts are told apart by no index".to_string())?;
     let out = operation.outputs.first().ok_or("it has no result")?;
+    let is_size = |size: &Expr| program.dims.values().any(|known| are_equal(known, size)) || size.as_int().is_some_and(|size| size > 0);
+    if let Some(part) = join.parts.iter().find(|part| !is_size(&part.size)) {
+        return Err(format!(
+            "the part of `{}` from {} on has {} elements, which is no dim's size; make `{}` the sum of its parts' sizes in dims",
+            out.data, part.from, part.size, operation.indices[&join.index]
+        ));
+    }
     let mut left = Vec::new();
     // Parts that cannot be written in place are copied; each round leaves out one that turned out to be so.
     let mut copied: Vec<(usize, String)> = Vec::new();
@@ -200,7 +207,11 @@ pub(super) fn plan(program: &Sdfg, all: &Operations, at: &Placed) -> Result<Patc
             return Ok(patch);
         }
         // What reads one part makes another: such a part keeps a container of its own.
-        let next = join.parts.iter().enumerate().rev().map(|(n, _)| n).find(|n| copied.iter().all(|(m, _)| m != n));
+        let is_read = |part: &Part| {
+            let read = operation.inputs.iter().filter(|o| part.code.inputs().contains(&o.connector));
+            read.into_iter().any(|o| all.readers(&o.data).count() > 1)
+        };
+        let next = (0..join.parts.len()).find(|n| is_read(&join.parts[*n]) && copied.iter().all(|(m, _)| m != n));
         let Some(next) = next else { return Err("a part is computed from another part".into()) };
         copied.push((next, "a part is computed from another part".into()));
         left.clear();
