@@ -12,6 +12,7 @@ pub mod passes;
 pub mod patch;
 pub mod refusal;
 mod search_cache;
+pub mod stitch;
 mod unit_graph;
 pub mod verify;
 

@@ -1,0 +1,25 @@
+//! Candidates for stitched kernels: which sets of operators may become one kernel, and what each would save.
+//!
+//! - [`graph`]: operators and tensors, of a program or of a graph from elsewhere; [`units`] makes it of a program.
+//! - [`classes`]: what an operator is to those around it.
+//! - [`ladder`]: substitution fusion. Everything between two neighbouring partition operators is a pattern; the set of partition operators
+//!   grows rung by rung.
+//! - [`explore`]: bounded growth of patterns around seeds.
+//! - [`pattern`]: bytes that a pattern saves, whether what it hands on fits on chip, and its structure.
+//!
+//! Nothing is timed or chosen here.
+//!
+//! *Source*: "FusionStitching" (Long, Yang, Lin), §4.2 (Algorithms 1 and 2) and §4.3 (scores).
+
+pub mod classes;
+pub mod explore;
+pub mod graph;
+pub mod ladder;
+pub mod pattern;
+pub mod units;
+
+pub use classes::Class;
+pub use explore::{Bounds, explore};
+pub use graph::{GraphError, Operator, OperatorGraph, Tensor};
+pub use ladder::{Ladder, ladder};
+pub use pattern::{Saving, Savings, structure};
