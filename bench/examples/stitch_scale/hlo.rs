@@ -63,7 +63,8 @@ pub fn read(text: &str) -> Result<OperatorGraph, HloError> {
             }
             reader.computations.entry(current).or_default();
         } else if trimmed != "}" {
-            let found = instruction(trimmed).ok_or_else(|| HloError::Instruction { line: number + 1, text: trimmed.chars().take(80).collect() })?;
+            let found =
+                instruction(trimmed).ok_or_else(|| HloError::Instruction { line: number + 1, text: trimmed.chars().take(80).collect() })?;
             reader.computations.entry(current).or_default().push(found);
         }
     }
@@ -176,7 +177,9 @@ impl<'a> Reader<'a> {
         let operands = || (0..found.operands.len()).map(operand).collect::<Result<Vec<_>, _>>();
         Ok(match found.opcode {
             "parameter" => match arguments {
-                Some(given) => found.operands[0].trim().parse().ok().and_then(|n: usize| given.get(n)).map_or(Value::Constant, |a| a.0.clone()),
+                Some(given) => {
+                    found.operands[0].trim().parse().ok().and_then(|n: usize| given.get(n)).map_or(Value::Constant, |a| a.0.clone())
+                }
                 None => Value::Tensor(self.tensor(found.shape)),
             },
             "constant" | "iota" => Value::Constant,
@@ -201,11 +204,8 @@ impl<'a> Reader<'a> {
     }
 
     fn operator(&mut self, all: &HashMap<&str, Vec<Instruction>>, found: &Instruction, operands: &[(Value, String)]) -> Value {
-        let shapes: Vec<&str> = if found.shape.starts_with('(') {
-            found.shape.trim_matches(['(', ')']).split(", ").collect()
-        } else {
-            vec![found.shape]
-        };
+        let shapes: Vec<&str> =
+            if found.shape.starts_with('(') { found.shape.trim_matches(['(', ')']).split(", ").collect() } else { vec![found.shape] };
         let written: u64 = shapes.iter().map(|shape| bytes(shape)).sum();
         let takes_part = matches!(found.opcode, "slice" | "dynamic-slice" | "gather");
         let mut reads: Vec<(u32, u64)> = Vec::new();
@@ -222,9 +222,15 @@ impl<'a> Reader<'a> {
         let writes: Vec<(u32, u64)> = shapes.iter().map(|shape| (self.tensor(shape), bytes(shape))).collect();
         let from = operands.first().map_or("", |(_, shape)| shape.as_str());
         let (class, on_chip) = class(found, from);
-        let combine = attribute(found.attributes, "to_apply").and_then(|name| all.get(name)?.iter().find(|i| i.is_root)).map_or("", |i| i.opcode);
+        let combine =
+            attribute(found.attributes, "to_apply").and_then(|name| all.get(name)?.iter().find(|i| i.is_root)).map_or("", |i| i.opcode);
         let plain = found.attributes.split("metadata=").next().unwrap_or("").split("to_apply=").next().unwrap_or("");
-        let kind = format!("{} {}({}){plain}{combine}", found.opcode, found.shape, operands.iter().map(|o| o.1.as_str()).collect::<Vec<_>>().join(","));
+        let kind = format!(
+            "{} {}({}){plain}{combine}",
+            found.opcode,
+            found.shape,
+            operands.iter().map(|o| o.1.as_str()).collect::<Vec<_>>().join(",")
+        );
         let results = writes.iter().map(|(tensor, _)| Value::Tensor(*tensor)).collect::<Vec<_>>();
         self.operators.push(Operator { name: found.name.to_string(), class, kind, reads, writes, on_chip });
         match <[Value; 1]>::try_from(results) {
@@ -252,7 +258,9 @@ fn class(found: &Instruction, from: &str) -> (Class, u64) {
             match (kept.last(), summed.first()) {
                 (_, None) => (Class::Elementwise, 0),
                 (None, _) => (Class::ScalarReduction, whole),
-                (Some(last), Some(first)) if last < first => (Class::RowReduction, summed.iter().map(|n| sizes[*n]).product::<u64>() * element),
+                (Some(last), Some(first)) if last < first => {
+                    (Class::RowReduction, summed.iter().map(|n| sizes[*n]).product::<u64>() * element)
+                }
                 _ => (Class::ColumnReduction, whole),
             }
         }

@@ -12,12 +12,26 @@ use layouts::packing::verify::verify;
 use layouts::packing::{Dag, Limits, plan};
 use std::collections::HashSet;
 use std::time::Instant;
-use transforms::stitch::{Bounds, OperatorGraph, Savings, explore, ladder, structure};
+use transforms::stitch::{Bounds, OperatorGraph, Savings, Sorting, explore, ladder, structure};
 
 fn main() -> std::process::ExitCode {
     println!(
         "{:<22}{:>7}{:>8}{:>9}{:>8}{:>8}{:>8}{:>7}{:>8}{:>12}{:>12}{:>8}{:>8}{:>8}{:>7}",
-        "graph", "ops", "ladder", "explored", "kept", "parts", "unique", "cuts", "kernels", "greedy us", "plan us", "gain", "proven", "chosen", "s"
+        "graph",
+        "ops",
+        "ladder",
+        "explored",
+        "kept",
+        "parts",
+        "unique",
+        "cuts",
+        "kernels",
+        "greedy us",
+        "plan us",
+        "gain",
+        "proven",
+        "chosen",
+        "s"
     );
     let mut good = true;
     for file in std::env::args().skip(1) {
@@ -36,18 +50,20 @@ fn main() -> std::process::ExitCode {
 fn show(file: &str, graph: &OperatorGraph) -> bool {
     let begin = Instant::now();
     let model = Model { curve: Curve::saturating(650e9, 1 << 20), launch_ps: 8_000_000, on_chip: 48 << 10 };
-    let ladder = ladder(graph);
+    let late = ladder(graph, Sorting::Latest);
+    let ladder = ladder(graph, Sorting::Earliest);
     let mut savings = Savings::new(graph);
     let mut score = |members: &[u32]| {
         let saving = savings.of(members);
         model.score(saving.bytes, saving.launches, saving.on_chip)
     };
     let mut patterns: Vec<Pattern> = Vec::new();
-    for (_, members) in &ladder.patterns {
+    let later = if std::env::var_os("NO_LATE").is_some() { &[][..] } else { &late.patterns[..] };
+    for (_, members) in ladder.patterns.iter().chain(later) {
         patterns.push(Pattern { score: score(members), members: members.clone() });
     }
     let rungs = patterns.len();
-    for segment in &ladder.segments {
+    for segment in ladder.segments.iter().filter(|_| std::env::var_os("NO_EXPLORE").is_none()) {
         let is_free = |members: &[u32]| members.iter().all(|m| !graph.operator(*m).class.is_product());
         for members in explore(graph, segment, Bounds::default(), &mut |members| is_free(members)) {
             patterns.push(Pattern { score: score(&members), members });
@@ -95,7 +111,13 @@ fn show(file: &str, graph: &OperatorGraph) -> bool {
         seconds
     );
     if std::env::var_os("STITCH_TIMES").is_some() {
-        eprintln!("  candidates {t_candidates:.2} s, planned {t_planned:.2} s, verified {seconds:.2} s; by score alone {:.1}, by operator {:.1}; {:?} {:?}", found.greedy_total as f64 / 1e6, problem.total(&by_operator) as f64 / 1e6, found.statistics, problem.dropped);
+        eprintln!(
+            "  candidates {t_candidates:.2} s, planned {t_planned:.2} s, verified {seconds:.2} s; by score alone {:.1}, by operator {:.1}; {:?} {:?}",
+            found.greedy_total as f64 / 1e6,
+            problem.total(&by_operator) as f64 / 1e6,
+            found.statistics,
+            problem.dropped
+        );
     }
     if let Err(why) = &confirmed {
         eprintln!("{file}: {why}");

@@ -1,8 +1,10 @@
 //! `memlet analyze`: operators, kernels and movement of a recipe, without running it.
 
 use super::RecipeArgs;
-use crate::analyze::{Shown, analyze, memory, text};
+use crate::analyze::{Shown, analyze, memory, stitching, text};
 use crate::pipeline::PipelineError;
+use crate::pipeline::measure::launch_and_copy;
+use crate::pipeline::variants::stitching::typical_cores;
 use clap::{Args, ValueEnum};
 use std::io::{ErrorKind, Write};
 
@@ -23,6 +25,9 @@ pub struct Analyze {
     /// Print only the memory of a step: the tensors that are alive at its peak, in the fused and in the gemm-fused program.
     #[arg(long, conflicts_with = "graph")]
     pub memory: bool,
+    /// Print only the plan of fusion of the unfused program: patterns, scores, the bound that proves it, and the greedy plan beside it.
+    #[arg(long, conflicts_with_all = ["graph", "memory"])]
+    pub stitch: bool,
     /// List each pair of kernels that was not fused separately, with its place in the recipe, also pairs that share no data.
     #[arg(long)]
     pub refusals: bool,
@@ -43,7 +48,11 @@ impl Analyze {
     /// # Errors
     /// Errors of the recipe, a failed verification, or why `out` could not be written.
     pub fn run(&self, out: &mut dyn Write) -> Result<(), PipelineError> {
-        let shown = if self.memory { self.memory()? } else { self.analysis()? };
+        let shown = match (self.memory, self.stitch) {
+            (true, _) => self.memory()?,
+            (_, true) => self.stitching()?,
+            _ => self.analysis()?,
+        };
         match out.write_all(shown.as_bytes()) {
             // A reader may close the pipe before the end, as `head` does.
             Err(why) if why.kind() != ErrorKind::BrokenPipe => {
@@ -56,6 +65,18 @@ impl Analyze {
     fn memory(&self) -> Result<String, PipelineError> {
         let found = memory::memory(&self.recipe.load()?)?;
         if self.json { json(&found) } else { Ok(memory::text(&found, bench::table::colour())) }
+    }
+
+    fn stitching(&self) -> Result<String, PipelineError> {
+        let recipe = self.recipe.load()?;
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let measured = launch_and_copy::stored(cores);
+        let scores = match &measured {
+            Some(_) => format!("launches and copies measured on {cores} cores"),
+            None => "typical cores; `memlet devices --cores` measures these".to_string(),
+        };
+        let found = stitching::plan(&recipe, &measured.unwrap_or_else(typical_cores), &scores)?;
+        if self.json { json(&found) } else { Ok(stitching::text(&found, bench::table::colour())) }
     }
 
     fn analysis(&self) -> Result<String, PipelineError> {

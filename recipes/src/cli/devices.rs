@@ -2,12 +2,15 @@
 
 use super::out::{out, outln};
 use crate::pipeline::PipelineError;
+use crate::pipeline::measure::launch_and_copy;
 use bench::Machine;
 use clap::Args;
 use kernels::contraction::Types;
 use kernels::device::Device;
+use kernels::pool::Pool;
 use kernels::target::cuda::{self, CudaDevice, Driver, GemmCeiling, Nvrtc};
 use kernels::{KernelError, Toolchain};
+use layouts::packing::score::Model;
 use sdfg::Dtype;
 use serde::Serialize;
 
@@ -16,6 +19,9 @@ pub struct DevicesArgs {
     /// Also measure each GPU's rates: a copy, and products of matrices
     #[arg(long)]
     measure: bool,
+    /// Measure a dispatch to all cores, and copies of 1 KiB to 256 MiB, for plans of fusion; the result is stored for this machine
+    #[arg(long)]
+    cores: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -29,6 +35,9 @@ struct Devices {
     compiler: Option<Compiler>,
     cuda: Vec<Library>,
     gpus: Gpus,
+    /// A dispatch to all cores, and the time of copies by volume.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cores: Option<Model>,
 }
 
 #[derive(Serialize)]
@@ -92,7 +101,13 @@ impl DevicesArgs {
             version: t.version.clone(),
             cache: t.cache.display().to_string(),
         });
-        let mut devices = Devices { machine: Machine::here(), vector: vector(), compiler, cuda: libraries(), gpus: gpus() };
+        let mut devices = Devices { machine: Machine::here(), vector: vector(), compiler, cuda: libraries(), gpus: gpus(), cores: None };
+        if self.cores {
+            let pool = Pool::new(0)?;
+            let model = launch_and_copy::measure(&pool);
+            launch_and_copy::store(pool.workers(), &model)?;
+            devices.cores = Some(model);
+        }
         if self.measure {
             if let Some(missing) = &devices.gpus.missing {
                 return Err(KernelError::NoGpu { what: missing.clone() }.into());
@@ -173,6 +188,13 @@ fn vector() -> Vec<&'static str> {
     vec![]
 }
 
+/// One volume of the copy's curve, its bandwidth also as a bar of 2 GB/s each.
+fn copy_line(volume: u64, ps: i64, bandwidth: f64) -> String {
+    let (size, unit) = if volume >= 1 << 20 { (volume >> 20, "MiB") } else { (volume >> 10, "KiB") };
+    let bar = "#".repeat((bandwidth / 2e9).round().clamp(0.0, 80.0) as usize);
+    format!("          {size:>4} {unit}  {:>11.2} us  {:>6.1} GB/s  {bar}", ps as f64 / 1e6, bandwidth / 1e9)
+}
+
 fn text(devices: &Devices) -> String {
     let machine = &devices.machine;
     let caches: Vec<String> = machine.caches.iter().map(|c| format!("{} {} × {}", c.name, c.bytes_each, c.count)).collect();
@@ -185,6 +207,10 @@ fn text(devices: &Devices) -> String {
     match &devices.compiler {
         Some(c) => lines.extend([format!("compiler  {} ({})", c.version, c.command), format!("kernels   {}", c.cache)]),
         None => lines.push("compiler  missing".into()),
+    }
+    if let Some(Model { curve, launch_ps, .. }) = &devices.cores {
+        lines.push(format!("cores     {:.2} us for a dispatch to {} workers", *launch_ps as f64 / 1e6, machine.threads));
+        lines.extend(curve.points().iter().map(|(volume, ps)| copy_line(*volume, *ps, curve.bandwidth(*volume))));
     }
     for library in &devices.cuda {
         lines.push(match (&library.folder, library.advice) {

@@ -5,12 +5,16 @@
 //! A finer rung sorts within the patterns of the coarser one. So all patterns of all rungs are intervals of one order, in which no kernel
 //! ever waits for a later one.
 //!
+//! The depth may be counted from the beginning or from the end: operators then run as early as they can, or as late. Updates of parameters
+//! follow one product each in the first case, and all products in the second. Patterns of one sorting are nested or apart; those of several
+//! overlap, and may wait for one another.
+//!
 //! *Source*: "FusionStitching" (Long, Yang, Lin), Algorithm 1, which leaves the order open. By depth, the longest rung has a third of the
 //! patterns that the order of the program gives, and no candidate is lost.
 
 use super::classes::Class;
 use super::graph::OperatorGraph;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The operators in one order, and patterns that are intervals of it.
 #[derive(Clone, Debug)]
@@ -27,85 +31,109 @@ const RUNGS: [fn(Class) -> bool; 5] = [
     |class| matches!(class, Class::Gemm | Class::Opaque),
     |class| matches!(class, Class::Gemm | Class::Opaque | Class::BatchedGemm),
     |class| matches!(class, Class::Gemm | Class::Opaque | Class::BatchedGemm | Class::ColumnReduction),
-    |class| {
-        matches!(class, Class::Gemm | Class::Opaque | Class::BatchedGemm | Class::ColumnReduction | Class::ScalarReduction)
-    },
+    |class| matches!(class, Class::Gemm | Class::Opaque | Class::BatchedGemm | Class::ColumnReduction | Class::ScalarReduction),
     |class| class != Class::Elementwise,
 ];
 
+/// Where the depth of operators is counted from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sorting {
+    /// The beginning: operators as early as they can run.
+    Earliest,
+    /// The end: as late as they can run.
+    Latest,
+}
+
 /// The ladder of a graph.
-pub fn ladder(graph: &OperatorGraph) -> Ladder {
+pub fn ladder(graph: &OperatorGraph, sorting: Sorting) -> Ladder {
     let all: Vec<u32> = (0..graph.len() as u32).collect();
     let mut found = Ladder { order: Vec::with_capacity(all.len()), patterns: Vec::new(), segments: Vec::new() };
-    let mut inside = vec![0u32; graph.len()];
-    let mut next = 1;
-    climb(graph, all, 0, &mut inside, &mut next, &mut found);
+    Climb { graph, sorting, inside: vec![0; graph.len()], next: 0, found: &mut found }.climb(all, 0);
     found
 }
 
-/// Sorts operators by depth in the partition operators of a rung, and their patterns by those of the next.
-fn climb(graph: &OperatorGraph, list: Vec<u32>, rung: usize, inside: &mut [u32], next: &mut u32, found: &mut Ladder) {
-    let Some(is_partition) = RUNGS.get(rung) else {
-        found.order.extend(list);
-        return;
-    };
-    let number = *next;
-    *next += 1;
-    list.iter().for_each(|operator| inside[*operator as usize] = number);
-    let mut depth: BTreeMap<u32, u32> = BTreeMap::new();
-    let mut levels: BTreeMap<(u32, bool), Vec<u32>> = BTreeMap::new();
-    for operator in &list {
-        let cuts = |other: u32| is_partition(graph.operator(other).class);
-        let inner = graph.before(*operator).iter().filter(|b| inside[**b as usize] == number);
-        let own = inner.map(|b| depth[b] + u32::from(cuts(*b))).max().unwrap_or(0);
-        depth.insert(*operator, own);
-        levels.entry((own, cuts(*operator))).or_default().push(*operator);
-    }
-    for ((_, cuts), level) in levels {
-        if cuts {
-            found.order.extend(level);
-            continue;
-        }
-        if rung == 0 {
-            found.segments.push(level.clone());
-        }
-        for part in connected(graph, &level, inside, next) {
-            // Unconnected parts of a level side by side: each is a pattern, and so is the whole.
-            if part.len() > 1 && part.len() < level.len() {
-                found.patterns.push((rung, part.clone()));
-            }
-            climb(graph, part, rung + 1, inside, next, found);
-        }
-        if level.len() > 1 {
-            found.patterns.push((rung, level));
-        }
-    }
+struct Climb<'a> {
+    graph: &'a OperatorGraph,
+    sorting: Sorting,
+    /// By operator: the number of the list that it is in.
+    inside: Vec<u32>,
+    next: u32,
+    found: &'a mut Ladder,
 }
 
-/// Operators that hand on to one another or read a tensor that another reads, directly or through others; in the order of the list.
-fn connected(graph: &OperatorGraph, level: &[u32], inside: &mut [u32], next: &mut u32) -> Vec<Vec<u32>> {
-    let number = *next;
-    *next += 1;
-    level.iter().for_each(|operator| inside[*operator as usize] = number);
-    let mut parts: Vec<Vec<u32>> = Vec::new();
-    for start in level {
-        if inside[*start as usize] != number {
-            continue;
+impl Climb<'_> {
+    /// Sorts operators by depth in the partition operators of a rung, and their patterns by those of the next.
+    fn climb(&mut self, list: Vec<u32>, rung: usize) {
+        let Some(is_partition) = RUNGS.get(rung) else {
+            self.found.order.extend(list);
+            return;
+        };
+        let number = self.enter(&list);
+        let cuts = |other: u32| is_partition(self.graph.operator(other).class);
+        let mut depth: HashMap<u32, i64> = HashMap::with_capacity(list.len());
+        let mut levels: BTreeMap<(i64, bool), Vec<u32>> = BTreeMap::new();
+        let earliest = self.sorting == Sorting::Earliest;
+        let in_turn: Vec<u32> = if earliest { list } else { list.into_iter().rev().collect() };
+        for operator in in_turn {
+            let near = if earliest { self.graph.before(operator) } else { self.graph.after(operator) };
+            let inner = near.iter().filter(|other| self.inside[**other as usize] == number);
+            let own = inner.map(|other| depth[other] + i64::from(cuts(*other))).max().unwrap_or(0);
+            depth.insert(operator, own);
+            // Operators of one depth run before the partition operators of that depth, or after them if it is counted from the end.
+            levels.entry(if earliest { (own, cuts(operator)) } else { (-own, !cuts(operator)) }).or_default().push(operator);
         }
-        let mut part = Vec::new();
-        let mut waiting = vec![*start];
-        inside[*start as usize] = 0;
-        while let Some(operator) = waiting.pop() {
-            part.push(operator);
-            for other in graph.before(operator).iter().chain(graph.after(operator)) {
-                if inside[*other as usize] == number {
-                    inside[*other as usize] = 0;
-                    waiting.push(*other);
+        for ((_, second), mut level) in levels {
+            level.sort_unstable();
+            if second == earliest {
+                self.found.order.extend(level);
+                continue;
+            }
+            if rung == 0 {
+                self.found.segments.push(level.clone());
+            }
+            for part in self.connected(&level) {
+                // Unconnected parts of a level side by side: each is a pattern, and so is the whole.
+                if part.len() > 1 && part.len() < level.len() {
+                    self.found.patterns.push((rung, part.clone()));
                 }
+                self.climb(part, rung + 1);
+            }
+            if level.len() > 1 {
+                self.found.patterns.push((rung, level));
             }
         }
-        part.sort_unstable();
-        parts.push(part);
     }
-    parts
+
+    /// Marks operators as those of a list: its number.
+    fn enter(&mut self, list: &[u32]) -> u32 {
+        self.next += 1;
+        list.iter().for_each(|operator| self.inside[*operator as usize] = self.next);
+        self.next
+    }
+
+    /// Operators that hand on to one another, directly or through others; in the order of the list.
+    fn connected(&mut self, level: &[u32]) -> Vec<Vec<u32>> {
+        let number = self.enter(level);
+        let mut parts: Vec<Vec<u32>> = Vec::new();
+        for start in level {
+            if self.inside[*start as usize] != number {
+                continue;
+            }
+            let mut part = Vec::new();
+            let mut waiting = vec![*start];
+            self.inside[*start as usize] = 0;
+            while let Some(operator) = waiting.pop() {
+                part.push(operator);
+                for other in self.graph.before(operator).iter().chain(self.graph.after(operator)) {
+                    if self.inside[*other as usize] == number {
+                        self.inside[*other as usize] = 0;
+                        waiting.push(*other);
+                    }
+                }
+            }
+            part.sort_unstable();
+            parts.push(part);
+        }
+        parts
+    }
 }

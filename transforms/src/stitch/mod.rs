@@ -7,19 +7,27 @@
 //! - [`explore`]: bounded growth of patterns around seeds.
 //! - [`pattern`]: bytes that a pattern saves, whether what it hands on fits on chip, and its structure.
 //!
+//! - [`candidates`]: those patterns of a program of which composition or fusion makes one kernel ([`kernel`]); [`pass`] makes it.
+//!
 //! Nothing is timed or chosen here.
 //!
 //! *Source*: "FusionStitching" (Long, Yang, Lin), §4.2 (Algorithms 1 and 2) and §4.3 (scores).
 
+pub mod candidates;
 pub mod classes;
 pub mod explore;
 pub mod graph;
+pub mod kernel;
 pub mod ladder;
+pub mod pass;
 pub mod pattern;
 pub mod units;
 
+pub use candidates::{Candidates, Source, candidates};
 pub use classes::Class;
 pub use explore::{Bounds, explore};
 pub use graph::{GraphError, Operator, OperatorGraph, Tensor};
-pub use ladder::{Ladder, ladder};
+pub use ladder::{Ladder, Sorting, ladder};
+pub use pass::Stitch;
 pub use pattern::{Saving, Savings, structure};
+pub use units::{StateGraph, graphs};

@@ -4,6 +4,7 @@ pub mod budget_ledger;
 pub mod budget_policy;
 pub mod device_bench;
 pub mod dim_order;
+pub mod launch_and_copy;
 pub mod measurement_budget;
 pub mod memory_limit;
 pub mod phase_times;

@@ -10,6 +10,7 @@ pub mod programs;
 pub mod rewrite_options;
 pub mod rewriting;
 pub mod stacking;
+pub mod stitching;
 pub mod table;
 pub mod variant;
 

@@ -23,7 +23,7 @@
 //! alternative to the library's.
 //! *Moves less because* intermediates never leave the core, and containers that several parts read are read once.
 //! *Not handled*: operands of contractions other than plain subscripts when scaled, sequential indices.
-//! *Source*: block composition of "FusionStitching" (Zheng et al.), §3 (kernel composition schemes), with contractions
+//! *Source*: block composition of "FusionStitching" (Long, Yang, Lin, arXiv:1911.11576), §5.1, with contractions
 //! as members; attention on chip from saved row statistics.
 
 mod build;
@@ -220,5 +220,25 @@ impl Composition<'_> {
         };
         let members = site.units.iter().map(at).collect::<Result<Members, _>>()?;
         growth.fits(&members).map_err(refuse)
+    }
+}
+
+/// Which units of a state may become one kernel around a contraction, asked set by set.
+pub(crate) struct Composable<'a>(Growth<'a>);
+
+impl<'a> Composable<'a> {
+    pub fn new(program: &'a Sdfg, state: (StateId, &'a sdfg::State)) -> Self {
+        Composable(Growth::new(program, state, EVERYTHING))
+    }
+
+    /// # Errors
+    /// Why these units, by their positions in execution order, stay apart.
+    pub fn admits(&self, members: &Members) -> Result<(), Reason> {
+        self.0.admits(members)
+    }
+
+    /// The kernel that these units would be.
+    pub fn describe(&self, members: &Members) -> Cluster {
+        self.0.describe(members)
     }
 }
