@@ -46,11 +46,17 @@ fn main() -> std::process::ExitCode {
     std::process::ExitCode::from(u8::from(!good))
 }
 
+/// Operators of a graph that is sorted in three ways, and of one that is explored besides. Larger ones are sorted once and explored.
+const SORTED: usize = 8_192;
+const EXPLORED: usize = 2_048;
+
 /// Whether the plan is proven, confirmed, and not below greedy.
 fn show(file: &str, graph: &OperatorGraph) -> bool {
     let begin = Instant::now();
     let model = Model { curve: Curve::saturating(650e9, 1 << 20), launch_ps: 8_000_000, on_chip: 48 << 10 };
-    let late = ladder(graph, Sorting::Latest);
+    // Patterns of several sortings overlap everywhere: the whole graph is one part then.
+    let small = graph.len() <= SORTED;
+    let others: Vec<_> = [Sorting::Latest, Sorting::Program].into_iter().filter(|_| small).map(|sorting| ladder(graph, sorting)).collect();
     let ladder = ladder(graph, Sorting::Earliest);
     let mut savings = Savings::new(graph);
     let mut score = |members: &[u32]| {
@@ -58,12 +64,12 @@ fn show(file: &str, graph: &OperatorGraph) -> bool {
         model.score(saving.bytes, saving.launches, saving.on_chip)
     };
     let mut patterns: Vec<Pattern> = Vec::new();
-    let later = if std::env::var_os("NO_LATE").is_some() { &[][..] } else { &late.patterns[..] };
-    for (_, members) in ladder.patterns.iter().chain(later) {
+    for (_, members) in others.iter().chain([&ladder]).flat_map(|ladder| &ladder.patterns) {
         patterns.push(Pattern { score: score(members), members: members.clone() });
     }
     let rungs = patterns.len();
-    for segment in ladder.segments.iter().filter(|_| std::env::var_os("NO_EXPLORE").is_none()) {
+    let explored: &[Vec<u32>] = if !small || graph.len() <= EXPLORED { &ladder.segments } else { &[] };
+    for segment in explored {
         let is_free = |members: &[u32]| members.iter().all(|m| !graph.operator(*m).class.is_product());
         for members in explore(graph, segment, Bounds::default(), &mut |members| is_free(members)) {
             patterns.push(Pattern { score: score(&members), members });
@@ -110,7 +116,7 @@ fn show(file: &str, graph: &OperatorGraph) -> bool {
         unique.len(),
         seconds
     );
-    if std::env::var_os("STITCH_TIMES").is_some() {
+    if std::env::var_os("STITCH_DETAILS").is_some() {
         eprintln!(
             "  candidates {t_candidates:.2} s, planned {t_planned:.2} s, verified {seconds:.2} s; by score alone {:.1}, by operator {:.1}; {:?} {:?}",
             found.greedy_total as f64 / 1e6,

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 /// Prices are whole numbers of this part of a picosecond.
 pub const FRACTION: i64 = 1 << 16;
 
+/// Rows of the largest relaxation: the inverse of its basis takes 128 MiB.
+const LARGEST: usize = 4_096;
+
 /// Σ a·x ≤ bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -202,11 +205,30 @@ impl Search<'_> {
             }
             columns.push(column);
         }
-        let bounds = rows.iter().map(|row| left[*row as usize] as f64).collect();
+        let bounds: Vec<f64> = rows.iter().map(|row| left[*row as usize] as f64).collect();
+        if rows.len() > LARGEST {
+            self.pivots = self.pivots.saturating_add(limit);
+            return (self.charged(free, &rows, &number), rows);
+        }
         let weights = free.iter().map(|v| self.program.weights[*v as usize] as f64).collect();
         let relaxed = Linear { weights, columns, bounds }.solve(limit.saturating_sub(self.pivots).max(1));
         self.pivots += relaxed.pivots + 1;
         (relaxed, rows)
+    }
+
+    /// Prices without a relaxation, where it would be too large: every variable is paid for by its rows in equal shares, and a row pays the
+    /// largest share.
+    fn charged(&self, free: &[u32], rows: &[u32], number: &[u32]) -> Relaxed {
+        let mut duals = vec![0.0f64; rows.len()];
+        for variable in free {
+            let own = self.columns[*variable as usize].iter().filter(|(_, a)| *a > 0);
+            let share = self.program.weights[*variable as usize] as f64 / own.clone().count().max(1) as f64;
+            own.for_each(|(row, _)| {
+                let dual = &mut duals[number[*row as usize] as usize];
+                *dual = dual.max(share);
+            });
+        }
+        Relaxed { values: vec![0.0; free.len()], duals, pivots: 0 }
     }
 
     /// Whole prices of all rows. A full row pays for what it rules out, at no cost; a row that is broken rules out the part.

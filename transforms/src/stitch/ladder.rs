@@ -42,6 +42,8 @@ pub enum Sorting {
     Earliest,
     /// The end: as late as they can run.
     Latest,
+    /// Nowhere: operators in the order of the program, as the paper's algorithm has them.
+    Program,
 }
 
 /// The ladder of a graph.
@@ -72,12 +74,17 @@ impl Climb<'_> {
         let cuts = |other: u32| is_partition(self.graph.operator(other).class);
         let mut depth: HashMap<u32, i64> = HashMap::with_capacity(list.len());
         let mut levels: BTreeMap<(i64, bool), Vec<u32>> = BTreeMap::new();
-        let earliest = self.sorting == Sorting::Earliest;
+        let earliest = self.sorting != Sorting::Latest;
+        let mut passed = 0;
         let in_turn: Vec<u32> = if earliest { list } else { list.into_iter().rev().collect() };
         for operator in in_turn {
             let near = if earliest { self.graph.before(operator) } else { self.graph.after(operator) };
             let inner = near.iter().filter(|other| self.inside[**other as usize] == number);
-            let own = inner.map(|other| depth[other] + i64::from(cuts(*other))).max().unwrap_or(0);
+            let own = match self.sorting {
+                Sorting::Program => passed,
+                _ => inner.map(|other| depth[other] + i64::from(cuts(*other))).max().unwrap_or(0),
+            };
+            passed += i64::from(cuts(operator));
             depth.insert(operator, own);
             // Operators of one depth run before the partition operators of that depth, or after them if it is counted from the end.
             levels.entry(if earliest { (own, cuts(operator)) } else { (-own, !cuts(operator)) }).or_default().push(operator);
