@@ -14,7 +14,8 @@ use super::value::Value;
 use super::yaml::Name;
 use indexmap::{IndexMap, IndexSet};
 use sdfg::library::operator::Field;
-use sdfg::{Bounds, Container, Dtype, Operation, Role, Scalar};
+use sdfg::{Bounds, Container, Dtype, Expr, Operation, Role, Scalar};
+use std::collections::BTreeMap;
 
 /// What the steps say.
 #[derive(Default)]
@@ -51,6 +52,26 @@ impl Assigned {
     }
 }
 
+/// The size of a dim along which tensors are joined is the sum of theirs, for all values: programs are checked at other sizes, too.
+fn joins<'a>(steps: impl Iterator<Item = &'a Assigned> + Clone, header: &mut Header) {
+    for step in steps.clone() {
+        let left: Vec<&str> = step.indices.iter().map(|index| index.text.as_str()).collect();
+        let dims = |name: &str, at: usize| -> Option<String> {
+            let made = steps.clone().find(|step| step.name.text == name).map(|step| step.indices.get(at).map(|index| index.text.clone()));
+            made.unwrap_or_else(|| header.tensors.get(name).and_then(|tensor| tensor.dims.get(at).cloned()))
+        };
+        let Some((along, parts)) = sugar::joined(&step.value, &left, &dims) else { continue };
+        let Some(Expr::Sym(symbol)) = header.dims.get(&along).cloned() else { continue };
+        let Some(sizes) = parts.iter().map(|dim| header.dims.get(dim).cloned()).collect::<Option<Vec<Expr>>>() else { continue };
+        let Some(sum) = sizes.into_iter().reduce(|a, b| a + b) else { continue };
+        let equal = sum.eval(&header.sizes).is_ok_and(|sum| header.sizes.get(&symbol) == Some(&sum));
+        if equal && !sum.symbols().contains(&symbol) {
+            let with = BTreeMap::from([(symbol, sum)]);
+            header.dims.values_mut().for_each(|size| *size = size.substitute(&with));
+        }
+    }
+}
+
 impl Steps {
     /// Adds the results to the tensors of `header`.
     pub fn read(header: &mut Header, problems: &mut Problems) -> Steps {
@@ -74,6 +95,7 @@ impl Steps {
                 }
             }
         }
+        joins(steps.iter().map(|(_, step)| step), header);
         let mut found = Steps::default();
         let recurrent = Recurrent::of(&assignments, &steps);
         for (_, step) in steps.iter().filter(|(_, step)| recurrent.0.contains_key(&step.name.text)) {

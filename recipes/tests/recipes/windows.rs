@@ -210,7 +210,7 @@ fn layers_write_parts_and_read_slices() {
             ],
         ),
         (
-            "n: 2, c: 3, h: 6, w: 5, a: 2, b: 4, d: 1, o: a + b + d + c, r: 3, s: r, t: 5, u: t",
+            "n: 2, c: 3, h: 6, w: 5, a: 2, b: 4, d: 1, o: 10, r: 3, s: r, t: 5, u: t",
             "inputs: {x: [n, c, h, w], k: [a, c], l: [b, c, r, s], m: [d, c, t, u]}",
             &[
                 "one[n,a,h,w] = k[a,c] * x[n,c,h,w]",

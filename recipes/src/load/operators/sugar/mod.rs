@@ -83,6 +83,23 @@ pub fn replaced(node: &Node, left: &[String], header: &Header, problems: &mut Pr
     Some(Node { place: node.place, ast })
 }
 
+/// The dim along which a step with these indices joins tensors, and the dim of each of them there; `dims` gives the dim of a tensor at a
+/// position. `None` where a step joins nothing, or is wrong, which is reported when it is read.
+pub fn joined(node: &Node, left: &[&str], dims: &dyn Fn(&str, usize) -> Option<String>) -> Option<(String, Vec<String>)> {
+    let Ast::Call(name, arguments) = &node.ast else { return node.parts().into_iter().find_map(|part| joined(part, left, dims)) };
+    if name != "concat" {
+        return node.parts().into_iter().find_map(|part| joined(part, left, dims));
+    }
+    let word = |node: &Node| if let Ast::Word(word) = &node.ast { Some(word.clone()) } else { None };
+    let along = arguments.iter().find(|a| a.option.as_ref().is_some_and(|o| o.text == "along")).and_then(|a| word(&a.value))?;
+    let at = left.iter().position(|index| *index == along)?;
+    let parts = arguments.iter().filter(|a| a.option.is_none()).map(|a| match &a.value.ast {
+        Ast::Access(_, subscripts, None) => subscripts.get(at).and_then(word),
+        _ => word(&a.value).and_then(|name| dims(&name, at)),
+    });
+    Some((along, parts.collect::<Option<_>>()?))
+}
+
 fn layer(
     sugar: &'static Sugar,
     place: Place,
