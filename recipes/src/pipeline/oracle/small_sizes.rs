@@ -1,7 +1,7 @@
 //! Programs made small enough to interpret.
 
 use sdfg::affine::interval;
-use sdfg::{Bindings, Expr, Layout, Memlet, Range, Sdfg, Unit};
+use sdfg::{Bindings, Expr, Layout, Memlet, Range, Scalar, Sdfg, Unit};
 use std::collections::BTreeMap;
 
 /// The same program with every size bound to a small odd number; sizes that were equal stay equal.
@@ -24,8 +24,14 @@ struct Subscript {
     indices: BTreeMap<String, (Expr, Expr)>,
 }
 
+/// Those of a program and of the bodies of its loops, which have the same sizes.
 fn windows(program: &Sdfg) -> Vec<Subscript> {
     let mut found = Vec::new();
+    for (_, _, unit) in program.units() {
+        if let Unit::Nested(nested) = unit {
+            found.extend(windows(&nested.program));
+        }
+    }
     let mut look = |memlet: &Memlet, indices: &BTreeMap<String, (Expr, Expr)>| {
         let Some(container) = program.containers.get(&memlet.data).filter(|_| memlet.fill.is_none()) else { return };
         for (range, size) in memlet.subset.iter().zip(program.shape(container)) {
@@ -55,8 +61,8 @@ fn windows(program: &Sdfg) -> Vec<Subscript> {
     found
 }
 
-/// Sizes grow until no dim is empty, as that of an image that is halved several times, and all windows lie inside. At the program's own
-/// sizes both hold.
+/// Sizes grow until no dim is empty, as that of an image that is halved several times, all windows lie inside, and some value lies in the
+/// range of every tensor. At the program's own sizes all of that holds.
 fn grow(sizes: &mut Bindings, program: &Sdfg) {
     let windows = windows(program);
     let enlarge = |sizes: &mut Bindings, symbols: &[String], least: &dyn Fn(i64) -> i64| {
@@ -77,6 +83,20 @@ fn grow(sizes: &mut Bindings, program: &Sdfg) {
         for size in program.dims.values() {
             if size.eval(sizes).is_ok_and(|size| size < 1) {
                 let symbols: Vec<String> = size.symbols().into_iter().collect();
+                changed |= enlarge(sizes, &symbols, &|now| now.saturating_mul(2).saturating_add(1));
+            }
+        }
+        for container in program.containers.values() {
+            let Some(range) = &container.range else { continue };
+            if range.under(sizes).is_ok_and(|interval| interval.is_empty(!container.dtype.is_floating())) {
+                let mut symbols = Vec::new();
+                for bound in [&range.low, &range.high] {
+                    bound.walk(&mut |part| {
+                        if let Scalar::Index(size) = part {
+                            symbols.extend(size.symbols());
+                        }
+                    });
+                }
                 changed |= enlarge(sizes, &symbols, &|now| now.saturating_mul(2).saturating_add(1));
             }
         }
@@ -139,6 +159,16 @@ pub fn with_small_sizes_for<'a>(
 mod tests {
     use super::*;
     use crate::load::load_str;
+
+    #[test]
+    fn ranges_keep_values_and_subscripts_in_loops_keep_their_places() {
+        let text = "model: m\ndims: {b: 9, t: 40, g: 8, u: 9}\ndtype: f64\ninputs:\n  z: [t, b, g, u]\n  \
+                    n: {dims: [b], dtype: i32, range: \"[30, size(t)]\"}\nsteps:\n  \
+                    - \"h[t,b,u] = where(t < n[b], h[t-1,b,u else 0] * z[t,b,7,u], 0)\"\n";
+        let program = load_str("m.yaml", text, &[]).unwrap_or_else(|errors| panic!("{errors}")).program;
+        let small = with_small_sizes(&program);
+        assert_eq!((small.sizes["T"] >= 30, small.sizes["G"], small.sizes["U"]), (true, 8, 5), "{:?}", small.sizes);
+    }
 
     #[test]
     fn halved_images_and_windows_without_a_fill_stay_whole() {
