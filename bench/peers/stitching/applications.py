@@ -91,9 +91,9 @@ def multi_interests():
     p = i // h
     e = normal(random, items, i, scale=0.1)
     parameters = {f"w{kind}": normal(random, i, i) for kind in "qkvo"} | {"bias": normal(random, l, l, scale=0.1)}
-    parameters |= {"g": np.ones(i, np.float32), "s": zeros(i), "ws": normal(random, i, i)}
+    parameters |= {"scale": np.ones(i, np.float32), "shift": zeros(i), "ws": normal(random, i, i)}
     parameters |= {"w1": normal(random, i, 64), "c1": zeros(64), "w2": normal(random, 64, i), "c2": zeros(i)}
-    states = with_states(parameters, "m", "v") | {"t": np.float32(0)}
+    states = with_states(parameters, "m", "v") | {"adam_t": np.float32(0)}
     clicked = random.integers(0, items, (b, l)).astype(np.int32)
     length = random.integers(8, l + 1, b).astype(np.int32)
     target, others = random.integers(0, items, b).astype(np.int32), random.integers(0, items, sampled).astype(np.int32)
@@ -109,7 +109,7 @@ def multi_interests():
         score = jnp.einsum("blhp,bmhp->bhlm", q, key) * np.float32(p**-0.5) + w["bias"]
         a = jax.nn.softmax(jnp.where(live[:, None, None, :], score, -1e9))
         y = x + jnp.einsum("bhlm,bmhp->blhp", a, v).reshape(b, l, i) @ w["wo"]
-        seen = layernorm(y, w["g"], w["s"]) @ w["ws"]
+        seen = layernorm(y, w["scale"], w["shift"]) @ w["ws"]
         fixed, logits = lax.stop_gradient(seen), t["route"]
         for turn in range(3):
             c = jax.nn.softmax(jnp.where(live[:, None, :], logits, -1e9))
@@ -130,4 +130,5 @@ def multi_interests():
         return adam(w, gradients, t) | {"e": e, "loss": value}
 
     given = {"clicked": clicked, "length": length, "target": target, "others": others, "route": route}
-    return Workload({"e": e} | parameters | states | given, step, ["e", *parameters, *states])
+    joined = {f"w{kind}": [(f"w{kind}", i, (i, h, p))] for kind in "qkv"} | {"wo": [("wo", i, (h, p, i))]}
+    return Workload({"e": e} | parameters | states | given, step, ["e", *parameters, *states], joined)

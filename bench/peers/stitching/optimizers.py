@@ -22,12 +22,12 @@ def rmsprop(parameters, gradients, tensors, rate=1e-3, decay=0.9, eps=1e-10):
 
 
 def adam(parameters, gradients, tensors, rate=1e-3, beta1=0.9, beta2=0.999, eps=1e-8):
-    t = tensors["t"] + 1
+    t = tensors["adam_t"] + 1
     m = {n: beta1 * tensors[f"{n}_m"] + (1 - beta1) * gradients[n] for n in parameters}
     v = {n: beta2 * tensors[f"{n}_v"] + (1 - beta2) * gradients[n] ** 2 for n in parameters}
     corrected = rate * jnp.sqrt(1 - beta2**t) / (1 - beta1**t)
     found = {n: p - corrected * m[n] / (jnp.sqrt(v[n]) + eps) for n, p in parameters.items()}
-    return found | {f"{n}_m": m[n] for n in m} | {f"{n}_v": v[n] for n in v} | {"t": t}
+    return found | {f"{n}_m": m[n] for n in m} | {f"{n}_v": v[n] for n in v} | {"adam_t": t}
 
 
 def clipped(gradients, most):

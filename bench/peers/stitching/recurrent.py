@@ -103,7 +103,7 @@ def speech():
     """100 frames of 80, two LSTM layers of 256 with a normalization between them, 48 phones, connectionist temporal classification of 20
     labels, batch 16, gradients clipped by their norm, momentum."""
     random, (times, i, u, b, phones, labels) = draws(), (100, 80, 256, 16, 48, 20)
-    parameters = lstm_parameters(random, "a", i, u) | {"g": np.ones(u, np.float32), "s": zeros(u)}
+    parameters = lstm_parameters(random, "a", i, u) | {"scale": np.ones(u, np.float32), "shift": zeros(u)}
     parameters |= lstm_parameters(random, "b", u, u) | {"w": normal(random, u, phones), "c": zeros(phones)}
     states = with_states(parameters, "m")
     x, label = random.standard_normal((b, times, i)).astype(np.float32), random.integers(1, phones, (b, labels)).astype(np.int32)
@@ -132,7 +132,7 @@ def speech():
         return -jnp.mean(jnp.logaddexp(a[:, -1], a[:, -2]))
 
     def loss(p, t):
-        h = lstm(p, "b", layernorm(lstm(p, "a", jnp.swapaxes(t["x"], 0, 1)), p["g"], p["s"]))
+        h = lstm(p, "b", layernorm(lstm(p, "a", jnp.swapaxes(t["x"], 0, 1)), p["scale"], p["shift"]))
         return classification(jax.nn.log_softmax(h @ p["w"] + p["c"]), t["label"], t["length"])
 
     def step(t):
@@ -179,7 +179,7 @@ def dialog():
         "start": normal(random, 2 * u, u), "wk": normal(random, 2 * u, u), "wq": normal(random, u, u), "va": normal(random, u),
         "out": normal(random, u, words), "oc": zeros(words),
     }
-    states = with_states(parameters, "m", "v") | {"t": np.float32(0)}
+    states = with_states(parameters, "m", "v") | {"adam_t": np.float32(0)}
     source = random.integers(1, words, (b, sources)).astype(np.int32)
     target = random.integers(1, words, (b, times + 1)).astype(np.int32)
     source_length = random.integers(8, sources + 1, b).astype(np.int32)

@@ -35,7 +35,7 @@ def perceptron():
     parameters = {}
     for k, (narrow, wide) in enumerate(zip(widths, widths[1:]), 1):
         parameters |= {f"w{k}": normal(random, narrow, wide), f"c{k}": zeros(wide)}
-    states = with_states(parameters, "m", "v") | {"t": np.float32(0)}
+    states = with_states(parameters, "m", "v") | {"adam_t": np.float32(0)}
     x, label = random.random((100, 784), dtype=np.float32), random.integers(0, 10, 100).astype(np.int32)
 
     def loss(p, t):
