@@ -35,7 +35,7 @@ pub const NETWORKS: [&str; 9] = [
 ];
 
 /// Workloads of "FusionStitching", which `bench/stitching.sh` runs.
-pub const WORKLOADS: [&str; 2] = ["bi-rnn", "figure-1"];
+pub const WORKLOADS: [&str; 7] = ["bi-rnn", "dyn-rnn", "figure-1", "logistic", "perceptron", "speech", "var-encoder"];
 
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{name}.yaml"))
