@@ -317,6 +317,28 @@ pub trait Executable: Send + Sync {
     /// written in place, which may start where the other does.
     unsafe fn run(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Completion, KernelError>;
 
+    /// Whether a run can be cut at its barriers; not that of kernels which give out their work by themselves.
+    fn is_phased(&self) -> bool {
+        false
+    }
+
+    /// A run that is cut at its barriers, so that it can share dispatches with runs of other kernels. `memory` is all that
+    /// [`Executable::working`] asks for.
+    ///
+    /// # Errors
+    /// As for [`Executable::run`]; a kernel that is not phased.
+    ///
+    /// # Safety
+    /// As for [`Executable::run`], until the phases are dropped.
+    unsafe fn phases<'a>(
+        &'a self,
+        _arguments: &[*mut u8],
+        _context: &'a RunContext<'a>,
+        _memory: WorkingMemory,
+    ) -> Result<Box<dyn Phases + 'a>, KernelError> {
+        Err(KernelError::Unsupported { kernel: String::new(), what: "a kernel that gives out its work by itself cannot be packed".into() })
+    }
+
     /// Memory that it takes from the pool while it runs, besides its arguments.
     fn working(&self) -> Working {
         Working::default()
@@ -336,6 +358,28 @@ pub trait Executable: Send + Sync {
     fn resources(&self) -> &[Resources] {
         &[]
     }
+}
+
+/// A run of a kernel between barriers: a phase may read what any worker has written in the phases before it.
+pub trait Phases: Sync {
+    /// Number of phases.
+    fn count(&self) -> usize;
+
+    /// Whether a phase is too little work to share: worker 0 does all of it.
+    fn is_serial(&self, phase: usize) -> bool;
+
+    /// Does a worker's share of a phase.
+    fn work(&self, phase: usize, worker: usize);
+}
+
+/// Working memory of one kernel, apart from that of kernels that run beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkingMemory {
+    /// The first worker's part; those of the others follow, each `stride` bytes after the one before.
+    pub own: *mut u8,
+    pub stride: usize,
+    /// What all workers share.
+    pub shared: *mut u8,
 }
 
 /// What one kernel function needs on the GPU.

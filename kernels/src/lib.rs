@@ -19,6 +19,7 @@ pub mod loopnest;
 pub mod loops;
 pub mod maps;
 mod mixed_radix;
+pub mod packing;
 pub mod pool;
 pub mod processor;
 pub mod runtime;

@@ -167,8 +167,10 @@ impl RunArgs {
                 alone_ms,
                 resources: resources.to_vec(),
             }));
-            for (kernel, dispatches) in kernels.iter_mut().zip(&timed.dispatches) {
-                kernel.dispatches = *dispatches;
+            // A packed step has dispatches in common.
+            let own = execution.apart(&pool, &run, 0)?.dispatches;
+            for (kernel, dispatches) in kernels.iter_mut().zip(own) {
+                kernel.dispatches = dispatches;
             }
         }
         if self.json {

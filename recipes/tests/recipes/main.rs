@@ -19,6 +19,7 @@ mod logarithms;
 mod memory;
 mod mixed;
 mod networks;
+mod packing;
 mod pipeline_folders;
 mod pytorch;
 mod pytorch_support;

@@ -37,7 +37,15 @@ pub fn candidate(program: &Sdfg, device: &dyn Device, drawn: Option<u64>) -> Res
         let number = drawn.map_or(0, |seed| (seed * 1_000_003 + n as u64 * 7919) % space.count());
         configuration.kernels.insert(spec.name.clone(), space.config(number));
     }
-    Ok(Candidate { name: "drawn".into(), program: program.clone(), configuration, predicted_ms: 0.0, streams: 1, exchanges: vec![] })
+    Ok(Candidate {
+        name: "drawn".into(),
+        program: program.clone(),
+        configuration,
+        predicted_ms: 0.0,
+        streams: 1,
+        packed: false,
+        exchanges: vec![],
+    })
 }
 
 /// Runs a candidate at small sizes against the interpreter. Returns the number of buffers that took the place of others.

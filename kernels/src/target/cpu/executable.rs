@@ -2,7 +2,7 @@
 
 use crate::caches::largest_cache;
 use crate::error::KernelError;
-use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
+use crate::kernel::{Completion, Executable, KernelSpec, Phases, RunContext, WorkingMemory};
 use crate::loopnest::LoopNest;
 use crate::pool::{StaticPartition, Working};
 use crate::processor::streams_for;
@@ -32,6 +32,8 @@ pub struct MapKernel {
 struct Shared(*mut u8);
 // SAFETY: workers write disjoint parts: their own scratch memory, their own points.
 unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
 
 /// Generates, compiles and loads a loop nest.
 pub(crate) fn load(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, toolchain: &Toolchain) -> Result<MapKernel, KernelError> {
@@ -119,94 +121,191 @@ impl MapKernel {
     }
 }
 
-impl Executable for MapKernel {
-    unsafe fn run(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Completion, KernelError> {
-        if arguments.len() != self.arguments {
-            return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
+/// One run of a kernel.
+struct MapRun<'a> {
+    kernel: &'a MapKernel,
+    context: &'a RunContext<'a>,
+    pointers: Vec<Shared>,
+    masks: Vec<dropout::Keep>,
+    /// Whether results that no later kernel reads soon are written around the caches, and those that other workers may read next.
+    late: bool,
+    far: bool,
+    scratch: Shared,
+    stride: usize,
+    steps: StaticPartition,
+    shares: StaticPartition,
+    expired: AtomicBool,
+    phases: Vec<Phase>,
+}
+
+/// What happens between two barriers.
+#[derive(Clone, Copy)]
+enum Phase {
+    /// Factors of products are packed.
+    Prepare,
+    Points,
+    /// Partial results of the workers are added up: those of these numbers, by one worker; or those of one, by all.
+    Combine(usize, usize),
+    CombineShared(usize),
+}
+
+impl<'a> MapRun<'a> {
+    /// # Errors
+    /// A wrong number of arguments.
+    fn new(kernel: &'a MapKernel, arguments: &[*mut u8], context: &'a RunContext<'a>, memory: WorkingMemory) -> Result<Self, KernelError> {
+        if arguments.len() != kernel.arguments {
+            return Err(KernelError::Arguments { kernel: kernel.name.clone(), expected: kernel.arguments, given: arguments.len() });
         }
         let workers = context.pool.workers();
         let late = streams_for(workers);
-        let far = late && !context.pool.is_near();
-        let mut held = context.pool.scratch(self.working())?;
-        let (scratch, stride) = (Shared(held.as_mut_ptr()), held.stride());
-        let mut pointers: Vec<Shared> = arguments.iter().map(|p| Shared(*p)).collect();
-        // SAFETY: the buffer holds the scratch memory of all workers, then what they share.
-        pointers.push(Shared(unsafe { scratch.0.add(held.shared_at()) }));
-        let pointers = pointers;
-        let masks = dropout::keeps(&self.source.masks, context.seed, context.step, context.dropout);
-        let (points, fixed) = (self.source.points, !self.source.partials.is_empty());
-        let expired = AtomicBool::new(false);
-        let shares = StaticPartition::new(points, workers, points / (workers as i64 * PARTS));
-        let work = |worker: usize| {
-            let (scratch, pointers) = (&scratch, &pointers);
-            let host = self.host(&masks, late, far);
-            // SAFETY: within the buffer, which has `workers` times `stride` bytes.
-            let mine = unsafe { scratch.0.add(worker * stride) };
-            // SAFETY: as above.
-            unsafe { self.reset(mine) };
-            let call = |from: i64, to: i64| {
-                // SAFETY: pointers as promised by the caller; integers, masks and scratch as this source was printed for.
-                unsafe {
-                    (self.entry.kernel)(pointers.as_ptr().cast(), self.source.integers.as_ptr(), &host, mine, from, to);
-                }
-            };
-            // Where partial results are added up, which worker does what must not depend on chance.
-            let take = || if fixed { shares.take_own(worker) } else { shares.take(worker) };
-            while let Some(piece) = take() {
-                if context.expired() {
-                    expired.store(true, Ordering::Relaxed);
-                    return;
-                }
-                call(piece.start, piece.end);
-            }
-            // Products stream by themselves.
-            if self.streams || late {
-                stream::fence();
-            }
-        };
-        if let Some(prepare) = self.entry.prepare {
-            let steps = StaticPartition::new(self.source.preparations, workers, 1);
-            context.pool.broadcast(|worker| {
-                let (pointers, host) = (&pointers, self.host(&masks, late, far));
-                while let Some(step) = steps.take(worker) {
-                    // SAFETY: as for the kernel.
-                    unsafe { prepare(pointers.as_ptr().cast(), self.source.integers.as_ptr(), &host, step.start, step.end) };
-                }
-                stream::fence();
-            });
+        let pointers = arguments.iter().copied().chain([memory.shared]).map(Shared).collect();
+        let (source, points) = (&kernel.source, kernel.source.points);
+        let mut phases = Vec::new();
+        if kernel.entry.prepare.is_some() {
+            phases.push(Phase::Prepare);
         }
-        context.pool.broadcast(work);
-        if expired.load(Ordering::Relaxed) {
-            return Ok(Completion::DeadlineExceeded);
-        }
-        if let Some(finish) = self.entry.finish {
-            for (which, partial) in self.source.partials.iter().enumerate() {
-                let combine = |from: i64, to: i64| {
-                    let (scratch, pointers) = (&scratch, &pointers);
-                    // SAFETY: as for the kernel.
-                    unsafe {
-                        finish(
-                            pointers.as_ptr().cast(),
-                            self.source.integers.as_ptr(),
-                            scratch.0,
-                            stride as i64,
-                            workers as i64,
-                            which as i64,
-                            from,
-                            to,
-                        );
-                    }
-                };
+        phases.push(Phase::Points);
+        if kernel.entry.finish.is_some() {
+            for (which, partial) in source.partials.iter().enumerate() {
                 // Sharing costs a few microseconds: only for what takes longer.
-                if partial.elements < 1 << 14 {
-                    combine(0, partial.steps);
-                } else {
-                    let share = |worker: usize| partial.steps * worker as i64 / workers as i64;
-                    context.pool.broadcast(|worker| combine(share(worker), share(worker + 1)));
+                match (partial.elements < 1 << 14, phases.last_mut()) {
+                    (true, Some(Phase::Combine(_, end))) if *end == which => *end += 1,
+                    (true, _) => phases.push(Phase::Combine(which, which + 1)),
+                    (false, _) => phases.push(Phase::CombineShared(which)),
                 }
+            }
+        }
+        Ok(MapRun {
+            kernel,
+            context,
+            pointers,
+            masks: dropout::keeps(&source.masks, context.seed, context.step, context.dropout),
+            late,
+            far: late && !context.pool.is_near(),
+            scratch: Shared(memory.own),
+            stride: memory.stride,
+            steps: StaticPartition::new(source.preparations, workers, 1),
+            shares: StaticPartition::new(points, workers, points / (workers as i64 * PARTS)),
+            expired: AtomicBool::new(false),
+            phases,
+        })
+    }
+
+    fn prepare(&self, worker: usize) {
+        let Some(prepare) = self.kernel.entry.prepare else { return };
+        let host = self.kernel.host(&self.masks, self.late, self.far);
+        while let Some(step) = self.steps.take(worker) {
+            // SAFETY: pointers as promised by the caller; integers and masks as this source was printed for.
+            unsafe { prepare(self.pointers.as_ptr().cast(), self.kernel.source.integers.as_ptr(), &host, step.start, step.end) };
+        }
+        stream::fence();
+    }
+
+    fn points(&self, worker: usize) {
+        let host = self.kernel.host(&self.masks, self.late, self.far);
+        // SAFETY: within the buffer, which has `workers` times `stride` bytes.
+        let mine = unsafe { self.scratch.0.add(worker * self.stride) };
+        // SAFETY: as above.
+        unsafe { self.kernel.reset(mine) };
+        // Where partial results are added up, which worker does what must not depend on chance.
+        let fixed = !self.kernel.source.partials.is_empty();
+        let take = || if fixed { self.shares.take_own(worker) } else { self.shares.take(worker) };
+        while let Some(piece) = take() {
+            if self.context.expired() {
+                self.expired.store(true, Ordering::Relaxed);
+                return;
+            }
+            // SAFETY: pointers as promised by the caller; integers, masks and scratch as this source was printed for.
+            unsafe {
+                (self.kernel.entry.kernel)(
+                    self.pointers.as_ptr().cast(),
+                    self.kernel.source.integers.as_ptr(),
+                    &host,
+                    mine,
+                    piece.start,
+                    piece.end,
+                );
+            }
+        }
+        // Products stream by themselves.
+        if self.kernel.streams || self.late {
+            stream::fence();
+        }
+    }
+
+    fn combine(&self, which: usize, from: i64, to: i64) {
+        let Some(finish) = self.kernel.entry.finish else { return };
+        // SAFETY: as for the kernel.
+        unsafe {
+            finish(
+                self.pointers.as_ptr().cast(),
+                self.kernel.source.integers.as_ptr(),
+                self.scratch.0,
+                self.stride as i64,
+                self.context.pool.workers() as i64,
+                which as i64,
+                from,
+                to,
+            );
+        }
+    }
+}
+
+impl Phases for MapRun<'_> {
+    fn count(&self) -> usize {
+        self.phases.len()
+    }
+
+    fn is_serial(&self, phase: usize) -> bool {
+        matches!(self.phases[phase], Phase::Combine(..))
+    }
+
+    fn work(&self, phase: usize, worker: usize) {
+        let partials = &self.kernel.source.partials;
+        match self.phases[phase] {
+            Phase::Prepare => self.prepare(worker),
+            Phase::Points => self.points(worker),
+            Phase::Combine(from, to) if worker == 0 => (from..to).for_each(|which| self.combine(which, 0, partials[which].steps)),
+            Phase::Combine(..) => {}
+            Phase::CombineShared(which) => {
+                let workers = self.context.pool.workers();
+                let share = |worker: usize| partials[which].steps * worker as i64 / workers as i64;
+                self.combine(which, share(worker), share(worker + 1));
+            }
+        }
+    }
+}
+
+impl Executable for MapKernel {
+    unsafe fn run(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Completion, KernelError> {
+        let mut held = context.pool.scratch(self.working())?;
+        let own = held.as_mut_ptr();
+        // SAFETY: the buffer holds the scratch memory of all workers, then what they share.
+        let shared = unsafe { own.add(held.shared_at()) };
+        let run = MapRun::new(self, arguments, context, WorkingMemory { own, stride: held.stride(), shared })?;
+        for phase in 0..run.count() {
+            match run.is_serial(phase) {
+                true => run.work(phase, 0),
+                false => drop(context.pool.broadcast(|worker| run.work(phase, worker))),
+            }
+            if run.expired.load(Ordering::Relaxed) {
+                return Ok(Completion::DeadlineExceeded);
             }
         }
         Ok(Completion::Done)
+    }
+
+    fn is_phased(&self) -> bool {
+        true
+    }
+
+    unsafe fn phases<'a>(
+        &'a self,
+        arguments: &[*mut u8],
+        context: &'a RunContext<'a>,
+        memory: WorkingMemory,
+    ) -> Result<Box<dyn Phases + 'a>, KernelError> {
+        Ok(Box::new(MapRun::new(self, arguments, context, memory)?))
     }
 
     fn working(&self) -> Working {

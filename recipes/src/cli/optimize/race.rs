@@ -286,7 +286,10 @@ impl<'a> PlanRace<'a> {
         let of = again.first().or_else(|| candidates.get(fastest?)).cloned();
         let of = of.filter(|_| !self.over(POLICY.reselecting));
         let within = of.map(|candidate| self.within(&candidate)).transpose()?.flatten();
-        for found in again.into_iter().chain(within) {
+        let found: Vec<Candidate> = again.into_iter().chain(within).collect();
+        let best: Vec<&Candidate> = fastest.iter().filter_map(|n| candidates.get(*n)).chain(&found).collect();
+        let packed = self.packed(&best)?;
+        for found in found.into_iter().chain(packed) {
             self.keep(&found, None)?;
             let verified = self.small(&found);
             if self.passes(&found, verified)? {
@@ -333,6 +336,19 @@ impl<'a> PlanRace<'a> {
             self.tell(&said, candidate, None, |c| c.to_string());
         }
         Ok(found.into_iter().map(|again| again.candidate).collect())
+    }
+
+    /// The same plans with independent kernels in common dispatches, on devices and for plans where that makes a difference.
+    fn packed(&self, candidates: &[&Candidate]) -> Result<Vec<Candidate>, PipelineError> {
+        let mut found = Vec::new();
+        for candidate in candidates.iter().filter(|c| !c.packed) {
+            let packed = Candidate { name: format!("{} · packed", candidate.name), packed: true, ..(*candidate).clone() };
+            let packing = Execution::of(&packed, &self.session.device)?.packing();
+            if packing.is_some_and(|(launches, packs)| packs < launches) {
+                found.push(packed);
+            }
+        }
+        Ok(found)
     }
 
     /// The candidate with every kernel in the configuration that is fastest within the step.

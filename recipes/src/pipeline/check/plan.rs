@@ -112,7 +112,15 @@ fn finer(program: &Sdfg, device: &dyn Device) -> Result<Candidate, PipelineError
         let spec = KernelSpec::new(&program, &unit)?;
         configuration.kernels.insert(spec.name.clone(), default_config(device, &spec)?);
     }
-    Ok(Candidate { name: "the same in f32".into(), program, configuration, predicted_ms: f64::NAN, streams: 1, exchanges: vec![] })
+    Ok(Candidate {
+        name: "the same in f32".into(),
+        program,
+        configuration,
+        predicted_ms: f64::NAN,
+        streams: 1,
+        packed: false,
+        exchanges: vec![],
+    })
 }
 
 /// The ratio of two results' distances from a third that is exact up to `known_to` in each element: the larger of the ratios by norm and

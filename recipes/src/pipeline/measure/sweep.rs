@@ -354,7 +354,7 @@ impl SweptProgram {
     pub fn candidate(&self, selection: &Selection) -> Candidate {
         let name = format!("{} · {}", self.name, selection.method);
         let (program, configuration) = (self.program.clone(), selection.configuration.clone());
-        Candidate { name, program, configuration, predicted_ms: selection.total_ms, streams: 1, exchanges: vec![] }
+        Candidate { name, program, configuration, predicted_ms: selection.total_ms, streams: 1, packed: false, exchanges: vec![] }
     }
 
     /// The best selection in which every container follows one order of dims, for example PyTorch's: batch and sequence outside, features

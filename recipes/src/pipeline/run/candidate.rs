@@ -15,6 +15,9 @@ pub struct Candidate {
     /// Streams of the device that launches are spread over.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub streams: usize,
+    /// Whether independent kernels of cores share dispatches.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub packed: bool,
     /// Kernels whose configuration differs from the selected one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exchanges: Vec<Exchange>,

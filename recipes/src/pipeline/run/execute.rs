@@ -2,9 +2,10 @@
 
 use super::assemble::{Assembly, assemble};
 use super::candidate::Candidate;
-use super::launch::{Launch, Slot, SlotPlace, dataflow, regions};
+use super::launch::{Launch, Slot, SlotPlace, dataflow, regions, run_together};
 use super::memory::PeakMemory;
 use super::once::{DoneOnce, Once};
+use super::packs::{BESIDE, packs};
 use super::replaced::{Replaced, Values, exchange};
 use super::restore::SavedInputs;
 use super::streams::{put, schedule, used};
@@ -35,8 +36,8 @@ pub struct StepTimes {
     pub step_ms: Option<f64>,
     /// Milliseconds of each launch, in order; empty if the launches ran as one recording.
     pub launches_ms: Vec<f64>,
-    /// How often each launch gave work to the device, in order and in a run with a time for each launch: parallel regions of the pool, each
-    /// with its barrier, or functions of a GPU.
+    /// How often each launch gave work to the device, in order, or each pack of a packed step: parallel regions of the pool, each with its
+    /// barrier, or functions of a GPU. Empty if the launches ran as one recording.
     #[serde(default)]
     pub dispatches: Vec<u64>,
 }
@@ -49,6 +50,8 @@ pub struct Execution {
     streams: usize,
     program: Sdfg,
     launches: Vec<Launch>,
+    /// Launches that share dispatches, if the step is packed.
+    packs: Option<Vec<Vec<usize>>>,
     /// Launches that run once after tensors were loaded, whether they must still run, and the slots that only they need.
     once: Vec<Launch>,
     is_due: bool,
@@ -70,8 +73,21 @@ pub struct Execution {
 impl Execution {
     /// A candidate on its number of streams, as far as the device has these.
     pub fn of(candidate: &Candidate, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
+        let packed = candidate.packed && !device.records();
         let streams = device.streams().map_or(1, |streams| streams.count().min(candidate.streams));
-        Execution::on(streams, &candidate.program, &candidate.configuration, device)
+        let memory_for = if packed { BESIDE } else { streams };
+        let mut execution = Execution::on(memory_for, &candidate.program, &candidate.configuration, device)?;
+        if packed {
+            execution.streams = 1;
+            let launches: Vec<&Launch> = execution.launches.iter().collect();
+            execution.packs = Some(packs(&execution.launches, &regions(&execution.slots, &launches)));
+        }
+        Ok(execution)
+    }
+
+    /// Launches of the step, and how many packs they make, if it is packed.
+    pub fn packing(&self) -> Option<(usize, usize)> {
+        self.packs.as_ref().map(|packs| (self.launches.len(), packs.len()))
     }
 
     /// A program under a configuration, on one stream.
@@ -92,6 +108,7 @@ impl Execution {
             streams,
             program,
             launches,
+            packs: None,
             once,
             is_due,
             needed_once,
@@ -249,7 +266,8 @@ impl Execution {
     /// Runs one step, forward and backward: as a recording if the device records, else launch by launch with a time for each.
     pub fn step(&mut self, pool: &Pool, seed: u64, step: u64, dropout: bool) -> Result<StepTimes, PipelineError> {
         if !self.device.records() {
-            return self.apart(pool, &Run { seed, step, dropout }, 0);
+            let run = Run { seed, step, dropout };
+            return if self.packs.is_some() { self.packed(pool, &run) } else { self.apart(pool, &run, 0) };
         }
         let run = Run { seed, step, dropout };
         self.run_once(pool, &run)?;
@@ -279,6 +297,29 @@ impl Execution {
             backward_ms: if backward { (both - forward).max(0.0) } else { 0.0 },
             ..StepTimes::default()
         })
+    }
+
+    /// Runs one step pack by pack; launches have no times of their own then.
+    fn packed(&mut self, pool: &Pool, run: &Run) -> Result<StepTimes, PipelineError> {
+        self.run_once(pool, run)?;
+        let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
+        let mut times = StepTimes::default();
+        let (pointers, _held) = (self.pointers(), pool.hold());
+        for pack in self.packs.iter().flatten() {
+            let members: Vec<&Launch> = pack.iter().map(|n| &self.launches[*n]).collect();
+            let before = pool.dispatches();
+            let elapsed = self.device.time(&mut || match members.as_slice() {
+                [launch] => launch.run(&pointers, &context),
+                _ => run_together(&members, &pointers, &context),
+            })?;
+            times.dispatches.push((pool.dispatches() - before).max(1));
+            match members.first().map(|launch| launch.pass) {
+                Some(Direction::Backward) => times.backward_ms += elapsed,
+                _ => times.forward_ms += elapsed,
+            }
+        }
+        exchange(&self.replaced, &mut self.slots);
+        Ok(times)
     }
 
     /// Milliseconds of each launch when it is run repeatedly, as in a sweep: medians of `times` runs, in order. Each run gets the inputs

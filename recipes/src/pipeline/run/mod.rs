@@ -7,6 +7,7 @@ pub mod execute;
 pub mod launch;
 pub mod memory;
 pub mod once;
+pub mod packs;
 pub mod race_plans;
 pub mod replaced;
 pub mod restore;

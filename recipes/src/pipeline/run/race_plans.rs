@@ -25,7 +25,7 @@ pub struct Timed {
     pub forward_ms: Vec<f64>,
     pub backward_ms: Vec<f64>,
     pub launches: Vec<(String, sdfg::Direction, Vec<f64>)>,
-    /// How often each launch gave work to the pool or the GPU within one step, in order.
+    /// How often each launch, or each pack of a packed step, gave work to the pool or the GPU within one step, in order.
     pub dispatches: Vec<u64>,
     pub memory: PeakMemory,
     pub map: MemoryMap,
@@ -111,7 +111,7 @@ pub fn time_plans(
             forward_ms: sampled.iter().map(|t| t.forward_ms).collect(),
             backward_ms: sampled.iter().map(|t| t.backward_ms).collect(),
             launches,
-            dispatches: apart.first().map(|t| t.dispatches.clone()).unwrap_or_default(),
+            dispatches: sampled.iter().chain(&apart).map(|t| t.dispatches.clone()).find(|d| !d.is_empty()).unwrap_or_default(),
             memory: PeakMemory { working_bytes: execution.working_bytes(pool.workers()), ..execution.memory },
             map: execution.map.clone(),
             done_once: execution.done_once(),
@@ -199,6 +199,7 @@ mod tests {
             configuration: Default::default(),
             predicted_ms: 0.0,
             streams: 1,
+            packed: false,
             exchanges: vec![],
         }
     }

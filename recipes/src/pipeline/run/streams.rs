@@ -26,7 +26,8 @@ pub struct StreamedLaunch {
     pub waited: bool,
 }
 
-fn conflict(one: &[Region], other: &[Region]) -> bool {
+/// Whether two launches must keep their order: one writes memory that the other uses.
+pub fn conflict(one: &[Region], other: &[Region]) -> bool {
     let meets = |a: &Region, b: &Region| {
         (a.written || b.written) && a.memory == b.memory && a.bytes.start < b.bytes.end && b.bytes.start < a.bytes.end
     };

@@ -24,7 +24,10 @@ pub fn attention(device: &dyn Device, streams: usize) -> Result<(Sdfg, Candidate
         configuration.kernels.insert(spec.name.clone(), device.space(&spec)?.config(0));
     }
     configuration.layouts = program.containers.values().map(|c| (c.name.clone(), Layout::row_major(c))).collect();
-    Ok((operators, Candidate { name: "fused".into(), program, configuration, predicted_ms: 0.0, streams, exchanges: vec![] }))
+    Ok((
+        operators,
+        Candidate { name: "fused".into(), program, configuration, predicted_ms: 0.0, streams, packed: false, exchanges: vec![] },
+    ))
 }
 
 /// The calls to a device.
