@@ -37,6 +37,7 @@ impl Affine {
                 let mentions = e.symbols().iter().any(|s| is_index(s));
                 return (!mentions).then(|| constant(e));
             }
+            Expr::Element(..) => return None,
         })
     }
 
@@ -168,6 +169,7 @@ pub fn interval(e: &Expr, range: &dyn Fn(&str) -> Option<(i64, i64)>) -> Option<
             let ((a0, a1), (b0, b1)) = both(a, b)?;
             (a0.max(b0), a1.max(b1))
         }
+        Expr::Element(..) => return None,
     })
 }
 

@@ -31,6 +31,9 @@ fn propagate_range(range: &Range, indices: &[Index]) -> Option<Range> {
         Range::Span { start, stop, step } => (start.clone(), stop.clone() - Expr::Int(1), Some(step.clone())),
     };
     let (mut low, mut high) = (first, last);
+    if low.reads_elements() || high.reads_elements() {
+        return None;
+    }
     let mut involved = false;
     for index in indices {
         let low_slope = slope(&low, &index.name)?;
@@ -88,6 +91,8 @@ pub fn slope(e: &Expr, index: &str) -> Option<i64> {
                 return None;
             }
         }
+        Expr::Element(..) if e.symbols().contains(index) => return None,
+        Expr::Element(..) => 0,
     })
 }
 

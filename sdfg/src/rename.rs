@@ -210,6 +210,10 @@ impl Walk<'_> {
                 let (a, b) = two(self, a, b);
                 Expr::Max(a, b)
             }
+            Expr::Element(data, subscripts) => {
+                let data = self.name(NameKind::Container, data);
+                Expr::Element(data, subscripts.iter().map(|subscript| self.expr(subscript)).collect())
+            }
         }
     }
 }

@@ -26,6 +26,9 @@ pub enum Expr {
     Mod(Box<Expr>, Box<Expr>),
     Min(Box<Expr>, Box<Expr>),
     Max(Box<Expr>, Box<Expr>),
+    /// The whole number that an element of a container holds: `ids[b, s]` as a subscript reads by the values of another tensor. It has no
+    /// value before the program runs.
+    Element(String, Vec<Expr>),
 }
 
 /// Why a symbolic integer has no value.
@@ -37,6 +40,8 @@ pub enum SymbolError {
     Overflow(String),
     #[error("`{0}` divides by zero")]
     DivisionByZero(String),
+    #[error("`{0}` is an element of a tensor, which is known only while the program runs")]
+    Element(String),
     #[error("`{text}` is not an integer expression: {why} at character {at}")]
     Syntax { text: String, at: usize, why: String },
 }
@@ -71,6 +76,7 @@ impl Expr {
             }
             Expr::Min(a, b) => a.eval_with(lookup)?.min(b.eval_with(lookup)?),
             Expr::Max(a, b) => a.eval_with(lookup)?.max(b.eval_with(lookup)?),
+            Expr::Element(..) => return Err(SymbolError::Element(self.to_string())),
         })
     }
 
@@ -86,6 +92,9 @@ impl Expr {
             Expr::Mod(a, b) => a.substitute(with).modulo(b.substitute(with)),
             Expr::Min(a, b) => a.substitute(with).min(b.substitute(with)),
             Expr::Max(a, b) => a.substitute(with).max(b.substitute(with)),
+            Expr::Element(data, subscripts) => {
+                Expr::Element(data.clone(), subscripts.iter().map(|subscript| subscript.substitute(with)).collect())
+            }
         }
     }
 
@@ -112,6 +121,22 @@ impl Expr {
                 a.collect_symbols(into);
                 b.collect_symbols(into);
             }
+            Expr::Element(_, subscripts) => subscripts.iter().for_each(|subscript| subscript.collect_symbols(into)),
+        }
+    }
+
+    /// Whether any part of it is an element of a container.
+    pub fn reads_elements(&self) -> bool {
+        match self {
+            Expr::Int(_) | Expr::Sym(_) => false,
+            Expr::Add(a, b)
+            | Expr::Sub(a, b)
+            | Expr::Mul(a, b)
+            | Expr::FloorDiv(a, b)
+            | Expr::Mod(a, b)
+            | Expr::Min(a, b)
+            | Expr::Max(a, b) => a.reads_elements() || b.reads_elements(),
+            Expr::Element(..) => true,
         }
     }
 
@@ -238,6 +263,13 @@ impl fmt::Display for Expr {
                 Expr::Sym(name) => return f.write_str(name),
                 Expr::Min(a, b) => return write!(f, "min({a}, {b})"),
                 Expr::Max(a, b) => return write!(f, "max({a}, {b})"),
+                Expr::Element(data, subscripts) => {
+                    write!(f, "{}[", text::quoted_name(data))?;
+                    for (n, subscript) in subscripts.iter().enumerate() {
+                        write!(f, "{}{subscript}", if n > 0 { ", " } else { "" })?;
+                    }
+                    return f.write_str("]");
+                }
                 Expr::Add(a, b) => (1, "+", a, b),
                 Expr::Sub(a, b) => (1, "-", a, b),
                 Expr::Mul(a, b) => (2, "*", a, b),

@@ -3,7 +3,7 @@
 //! Containers are numbered in the order of their names, so that searches through long programs compare numbers and no names.
 
 use fixedbitset::FixedBitSet;
-use sdfg::{Node, NodeId, Op, Role, Sdfg, State, StateId, Storage};
+use sdfg::{Node, NodeId, Op, Range, Role, Sdfg, State, StateId, Storage};
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -47,12 +47,20 @@ pub(crate) fn boundaries(state: &State) -> Vec<Boundary> {
 /// Name and kind of the unit at a node; `None` if the node is none.
 pub(crate) fn kind_of(state: &State, node: NodeId) -> Option<(&str, Kind)> {
     match state.node(node)? {
+        // A gather stays a kernel of its own: what names its rows must be in memory, and its reads have no fixed places.
+        Node::MapEntry(map) if reads_by_value(state, node) => Some((&map.label, Kind::Other)),
         Node::MapEntry(map) => Some((&map.label, Kind::Scope)),
         Node::Library(library) if matches!(library.op, Op::Contraction { .. }) => Some((&library.name, Kind::Contraction)),
         Node::Library(library) => Some((&library.name, Kind::Other)),
         Node::Nested(nested) => Some((&nested.name, Kind::Other)),
         Node::Access(_) | Node::Tasklet(_) | Node::MapExit { .. } => None,
     }
+}
+
+/// Whether a map's tasklets have subscripts that are elements of containers.
+fn reads_by_value(state: &State, entry: NodeId) -> bool {
+    let by_value = |range: &Range| matches!(range, Range::At(at) if at.reads_elements());
+    state.edges_out(entry).iter().any(|(_, _, edge)| edge.memlet.subset.iter().any(by_value))
 }
 
 /// Names of the containers that a unit reads, and of those that it writes.

@@ -231,6 +231,16 @@ impl<D: TargetDialect> Names for Printer<'_, D> {
         self.given(format!("size_{}", mangled(name)), value)
     }
 
+    fn element(&mut self, data: &str, subscripts: &[Expr]) -> String {
+        let element = Element { data: data.to_string(), subscripts: subscripts.to_vec(), fill: None };
+        let is_floating = self.tensor(data).is_ok_and(|t| t.dtype.is_floating());
+        match D::place(self, &element) {
+            Ok(place) if is_floating => format!("({place} >= 0 && {place} < 9e15 ? (int64_t)({place}) : -1)"),
+            Ok(place) => format!("(int64_t)({place})"),
+            Err(_) => "(-1)".into(),
+        }
+    }
+
     fn input(&mut self, connector: &str) -> String {
         self.connectors.get(connector).cloned().unwrap_or_else(|| "0".into())
     }

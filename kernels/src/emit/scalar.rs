@@ -15,6 +15,8 @@ pub struct Reciprocal {
 pub trait Names {
     /// C text of an index or a size symbol.
     fn symbol(&mut self, name: &str) -> String;
+    /// C text of the whole number that an element of a container holds; -1 if it holds none.
+    fn element(&mut self, data: &str, subscripts: &[Expr]) -> String;
     /// C text of the value read by a connector.
     fn input(&mut self, connector: &str) -> String;
     /// What division by the value read by a connector becomes, if that is at hand.
@@ -29,6 +31,9 @@ pub trait Names {
 }
 
 pub fn integer(e: &Expr, names: &mut dyn Names) -> String {
+    if let Expr::Element(data, subscripts) = e {
+        return names.element(data, subscripts);
+    }
     let mut call = |function: &str, a: &Expr, b: &Expr| format!("{function}({}, {})", integer(a, names), integer(b, names));
     match e {
         Expr::Int(value) if *value < 0 => format!("({value})"),
@@ -41,6 +46,7 @@ pub fn integer(e: &Expr, names: &mut dyn Names) -> String {
         Expr::Mod(a, b) => call("mod_floor", a, b),
         Expr::Min(a, b) => call("min_of", a, b),
         Expr::Max(a, b) => call("max_of", a, b),
+        Expr::Element(..) => String::new(),
     }
 }
 

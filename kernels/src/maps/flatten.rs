@@ -94,8 +94,11 @@ impl Walk<'_> {
                     let element = |memlet: &sdfg::Memlet| -> Result<Element, KernelError> {
                         let memlet = memlet.substitute(with);
                         let point = memlet.point().ok_or_else(|| unsupported(self.spec, format!("the memlet {memlet} moves a range")))?;
-                        let subscripts = point.into_iter().cloned().collect();
-                        Ok(Element { data: memlet.data.clone(), subscripts, fill: memlet.fill.map(f64::to_bits) })
+                        let subscripts: Vec<Expr> = point.into_iter().cloned().collect();
+                        // A row that a table does not have is no number, and nothing outside of the table is read.
+                        let by_value = subscripts.iter().any(Expr::reads_elements);
+                        let fill = memlet.fill.or(by_value.then_some(f64::NAN));
+                        Ok(Element { data: memlet.data.clone(), subscripts, fill: fill.map(f64::to_bits) })
                     };
                     let mut reads = Vec::new();
                     for (connector, memlet) in &computation.reads {
@@ -167,8 +170,16 @@ pub fn statements(spec: &KernelSpec, inner_reductions: bool) -> Result<Flattened
 fn tensors(spec: &KernelSpec, drafts: &[Draft]) -> Result<IndexMap<String, NestTensor>, KernelError> {
     let arguments = spec.arguments();
     let mut tensors = IndexMap::new();
-    let elements = drafts.iter().flat_map(|d| d.statement.reads.iter().map(|(_, e)| e).chain([&d.statement.write]));
-    for element in elements {
+    let written = drafts.iter().flat_map(|d| d.statement.reads.iter().map(|(_, e)| e).chain([&d.statement.write]));
+    let by_value = |e: &Element| -> Vec<Element> {
+        let inner = |s: &Expr| match s {
+            Expr::Element(data, subscripts) => Some(Element { data: data.clone(), subscripts: subscripts.clone(), fill: None }),
+            _ => None,
+        };
+        e.subscripts.iter().filter_map(inner).collect()
+    };
+    let elements: Vec<Element> = written.flat_map(|e| by_value(e).into_iter().chain([e.clone()])).collect();
+    for element in &elements {
         let data = &element.data;
         let shape: Vec<i64> = spec.shape(data)?.into_iter().map(|s| s as i64).collect();
         let container = &spec.containers[data.as_str()];

@@ -90,6 +90,20 @@ impl Reading {
         Reading { data: data.into(), indices, window }
     }
 
+    /// What its subscripts read: a container and the indices that it is read at, each once.
+    pub fn lookups(&self) -> Vec<Reading> {
+        let mut found: Vec<Reading> = Vec::new();
+        for subscript in self.window.iter().flat_map(|window| &window.subscripts) {
+            if let Expr::Element(data, at) = subscript {
+                let reading = Reading::plain(data, at.iter().filter_map(|e| e.as_sym().map(str::to_string)).collect());
+                if !found.contains(&reading) {
+                    found.push(reading);
+                }
+            }
+        }
+        found
+    }
+
     /// One for each dim of the container.
     pub fn subscripts(&self) -> Vec<Expr> {
         match &self.window {

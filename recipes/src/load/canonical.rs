@@ -37,6 +37,7 @@ fn sum(expr: &Expr) -> Option<Sum> {
         Expr::Mod(a, b) => term(canonical(a).modulo(canonical(b))),
         Expr::Min(a, b) => term(canonical(a).min(canonical(b))),
         Expr::Max(a, b) => term(canonical(a).max(canonical(b))),
+        Expr::Element(..) => term(expr.clone()),
     })
 }
 

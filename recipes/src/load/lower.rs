@@ -9,6 +9,7 @@ use super::header::Header;
 use super::pattern::{Pattern, pattern};
 use super::value::{Factor, Value, scalar_indices, times};
 use indexmap::IndexMap;
+use sdfg::library::{GATHER, STOP_GRADIENT};
 use sdfg::{Combine, Container, Direction, Dtype, Op, Operand, Operation, Origin, Role, Scalar};
 use std::collections::BTreeMap;
 
@@ -105,7 +106,9 @@ impl<'a> Lowering<'a> {
         if target == Target::Result {
             return self.compute(value, target);
         }
-        if let Value::Access(reading) = value {
+        if let Value::Access(reading) = value
+            && reading.lookups().is_empty()
+        {
             return reading.clone();
         }
         if let Some((_, reading)) = self.computed.iter().find(|(known, _)| known == value) {
@@ -122,6 +125,12 @@ impl<'a> Lowering<'a> {
     fn compute(&mut self, value: &Value, target: Target) -> Reading {
         match value {
             Value::Product { scale, factors, reduced } if !reduced.is_empty() => self.sum_of_products(scale, factors, reduced, target),
+            Value::Access(reading) if !reading.lookups().is_empty() => {
+                let lookups = reading.lookups().into_iter().enumerate();
+                let mut inputs: Vec<(String, Reading)> = lookups.map(|(n, lookup)| (format!("at{n}"), lookup)).collect();
+                inputs.push(("x".into(), reading.clone()));
+                self.elementwise_over(GATHER, Scalar::input("x"), inputs, reading.indices.clone(), target)
+            }
             Value::Named { label, code, of } => {
                 let x = self.store(of, Target::Transient);
                 self.elementwise(label, code.clone(), vec![("x".into(), x)], target)
@@ -229,7 +238,7 @@ impl<'a> Lowering<'a> {
             }
             Value::Select(c, a, b) => Scalar::select(self.gather(c, inputs), self.gather(a, inputs), self.gather(b, inputs)),
             // Code that repeats its operand repeats a name, not an expression.
-            Value::Named { code, of, .. } if matches!(**of, Value::Access(_)) => {
+            Value::Named { code, of, label } if *label != STOP_GRADIENT && matches!(&**of, Value::Access(r) if r.lookups().is_empty()) => {
                 let of = self.gather(of, inputs);
                 code.inline("x", &of)
             }

@@ -217,6 +217,14 @@ pub enum Problem {
     #[error("{0} must be a number known from the recipe alone, such as 0.1 or a constant that no size is part of")]
     NotConstant(String),
 
+    // Reads by the values of other tensors.
+    #[error("a row of `{tensor}` that another tensor names always exists, so nothing stands after `else`; mask with where(…, …, …)")]
+    GatherFill { tensor: String },
+    #[error("`{tensor}` stores {dtype}, and what names rows is a whole number: give it `dtype: i32` in `{role}`")]
+    GatherByReals { tensor: String, dtype: Dtype, role: &'static str },
+    #[error("`{tensor}` names rows, so it is read at plain indices; give what you mean a step of its own and read that")]
+    GatherByWindow { tensor: String },
+
     // Updates.
     #[error("`{name}` is given anew each step, so no line of `update` can assign it; only parameters and state are kept")]
     NotKept { name: String },

@@ -179,6 +179,9 @@ impl Resolver<'_> {
     /// A tensor with subscripts: rank, sizes, repetition.
     fn access(&mut self, place: Place, name: &str, subscripts: &[Node], fill: Option<&Node>) -> Option<Value> {
         let before = self.problems.failures();
+        if subscripts.iter().any(|node| matches!(node.ast, Ast::Access(..))) {
+            return self.gather(place, name, subscripts, fill);
+        }
         let fill = fill.map(|node| self.fill(node));
         let plain = subscript::dims(Brackets::Read(name), subscripts).ok();
         if let (Some(indices), None) = (&plain, fill) {
@@ -239,6 +242,64 @@ impl Resolver<'_> {
         };
         let is_index = |name: &str| self.header.is_index(name);
         (self.problems.failures() == before).then(|| Value::Access(Reading::windowed(name, expressions, fill, &is_index)))
+    }
+
+    /// A tensor some of whose subscripts are elements of other tensors.
+    fn gather(&mut self, place: Place, name: &str, subscripts: &[Node], fill: Option<&Node>) -> Option<Value> {
+        let before = self.problems.failures();
+        if let Some(fill) = fill {
+            self.problems.add(fill.place, Problem::GatherFill { tensor: name.into() });
+        }
+        let tensor = match self.header.tensors.get(name) {
+            Some(tensor) if tensor.sound => tensor.clone(),
+            Some(_) => {
+                self.problems.follow();
+                return None;
+            }
+            None => {
+                self.unknown_tensor(place, name);
+                return None;
+            }
+        };
+        if tensor.dims.len() != subscripts.len() {
+            let (axes, rank) = (tensor.dims.join(", "), tensor.dims.len());
+            self.problems.add(place, Problem::Rank { tensor: name.into(), axes, rank, given: subscripts.len() });
+            return None;
+        }
+        let mut expressions = Vec::new();
+        for (n, (node, dim)) in subscripts.iter().zip(&tensor.dims).enumerate() {
+            match &node.ast {
+                Ast::Access(index, inner, fill) => match self.access(node.place, index, inner, fill.as_deref()) {
+                    Some(Value::Access(reading)) if reading.window.is_none() => {
+                        let own = self.header.tensors.get(index).map(|t| (t.role, t.dtype));
+                        if let Some((role, dtype)) = own.filter(|(role, dtype)| *role != sdfg::Role::Transient && dtype.is_floating()) {
+                            let role = if role == sdfg::Role::Input { "inputs" } else { "parameters" };
+                            self.problems.add(node.place, Problem::GatherByReals { tensor: index.clone(), dtype, role });
+                        }
+                        expressions.push(Expr::Element(reading.data.clone(), reading.subscripts()));
+                    }
+                    Some(_) => self.problems.add(node.place, Problem::GatherByWindow { tensor: index.clone() }),
+                    None => {}
+                },
+                _ => match subscript::expression(self.header, name, node) {
+                    Ok(subscript) => {
+                        match &node.ast {
+                            Ast::Word(index) if self.header.is_index(index) => {
+                                if self.header.dims.get(dim) != self.header.dims.get(index) {
+                                    let (tensor, dim, index) = (name.to_string(), dim.clone(), index.clone());
+                                    self.problems.add(node.place, Problem::UnequalSizes { tensor, axis: n + 1, dim, index });
+                                }
+                            }
+                            _ => _ = self.lies_inside(name, (n, dim), node, &subscript, false),
+                        }
+                        expressions.push(subscript);
+                    }
+                    Err((place, problem)) => self.problems.add(place, problem),
+                },
+            }
+        }
+        let is_index = |name: &str| self.header.is_index(name);
+        (self.problems.failures() == before).then(|| Value::Access(Reading::windowed(name, expressions, None, &is_index)))
     }
 
     /// The value after `else`: a number that the recipe alone determines.

@@ -182,6 +182,14 @@ impl Steps {
             self.containers.extend(lowered.containers);
             self.operations.extend(lowered.operations);
         }
+        let gathered: Vec<(String, String)> = value.iter().flat_map(|value| gathers(value, header)).collect();
+        for (label, dim) in gathered {
+            let size = header.dims.get(&dim).cloned();
+            let unsaid = |t: &&mut Tensor| t.role != Role::Transient && t.range.is_none();
+            if let (Some(size), Some(tensor)) = (size, header.tensors.get_mut(&label).filter(unsaid)) {
+                tensor.range = Some(Bounds { low: Scalar::Const(0.0), high: Scalar::Index(size), open: [false, true] });
+            }
+        }
         for (label, class) in value.iter().flat_map(Value::labels) {
             let size = header.dims.get(class).cloned();
             let unsaid = |t: &&mut Tensor| t.role != Role::Transient && !t.dtype.is_floating() && t.range.is_none();
@@ -205,6 +213,21 @@ impl Steps {
         header.tensors.entry(name.text.clone()).or_insert(tensor);
         self.results.entry(name.text.clone()).or_insert(name.place);
     }
+}
+
+/// The tensors that name rows of others in a value, each with the dim of these rows.
+fn gathers(value: &Value, header: &Header) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    value.walk(&mut |part| {
+        let Value::Access(reading) = part else { return };
+        let Some(table) = header.tensors.get(&reading.data) else { return };
+        for (subscript, dim) in reading.subscripts().into_iter().zip(&table.dims) {
+            if let sdfg::Expr::Element(data, _) = subscript {
+                found.push((data, dim.clone()));
+            }
+        }
+    });
+    found
 }
 
 /// A number of a step's operations that f32 does not hold: it would be infinite or 0, where all is computed in f32.
@@ -283,11 +306,13 @@ pub(super) fn names(node: &Node, found: &mut IndexSet<String>) {
 fn names_but(node: &Node, skips: &dyn Fn(&str, &[Node]) -> bool, found: &mut IndexSet<String>) {
     match &node.ast {
         Ast::List(_) => {}
-        // Names in subscripts are those of dims and constants.
+        // Names in subscripts are those of dims and constants, but for tensors that are read there.
         Ast::Access(name, subscripts, _) => {
             if !skips(name, subscripts) {
                 found.insert(name.clone());
             }
+            let inner = subscripts.iter().filter(|subscript| matches!(subscript.ast, Ast::Access(..)));
+            inner.for_each(|subscript| names_but(subscript, skips, found));
         }
         Ast::Word(name) => {
             found.insert(name.clone());

@@ -42,7 +42,8 @@ pub fn dims(brackets: Brackets, subscripts: &[Node]) -> Result<Vec<Name>, Fault>
 /// The first subscript that holds what no subscript can, with the way around it.
 pub fn check(expression: &Node) -> Result<(), Fault> {
     if let Ast::Access(tensor, subscripts, _) = &expression.ast {
-        for node in subscripts {
+        // A subscript may be an element of another tensor, whose own subscripts are checked below.
+        for node in subscripts.iter().filter(|node| !matches!(node.ast, Ast::Access(..))) {
             let sound = parts(node, &mut |part| is_arithmetic(part));
             if !sound {
                 return Err((node.place, Problem::Syntax(instead(Brackets::Read(tensor), node))));
@@ -137,6 +138,7 @@ fn linear(e: &Expr, is_index: &dyn Fn(&str) -> bool) -> bool {
     let free = |e: &Expr| !e.symbols().iter().any(|s| is_index(s));
     match e {
         Expr::Int(_) | Expr::Sym(_) => true,
+        Expr::Element(..) => false,
         Expr::Mul(a, b) => free(e) || ((a.as_int().is_some() || b.as_int().is_some()) && linear(a, is_index) && linear(b, is_index)),
         Expr::Add(a, b) | Expr::Sub(a, b) | Expr::FloorDiv(a, b) | Expr::Mod(a, b) | Expr::Min(a, b) | Expr::Max(a, b) => {
             linear(a, is_index) && linear(b, is_index)
@@ -201,10 +203,9 @@ fn instead(brackets: Brackets, subscript: &Node) -> String {
             "`{subscript}` is no subscript: give the part a dim of its own, `t`, and read `{tensor}[…, t + 1, …]`, or every second element as \
              `{tensor}[…, 2*t, …]`"
         ),
-        Ast::Access(..) => format!(
-            "`{subscript}` is no subscript: it is made of indices, sizes and whole numbers, and no tensor is read at places that another one \
-             holds; compare the places instead, `sum(where({subscript} == v, {tensor}[…, v, …], 0), over: v)`, with `v` the dim that \
-             `{tensor}` has there"
+        _ if !parts(subscript, &mut |part| !matches!(part.ast, Ast::Access(..))) => format!(
+            "`{subscript}` is no subscript: what a tensor holds names a row by itself; give the number a step of its own, `row[…] = \
+             {subscript}`, and read `{tensor}[row[…], …]`"
         ),
         _ => format!(
             "`{subscript}` is no subscript: it is made of whole-number multiples of indices, sizes and whole numbers, added up, as in \

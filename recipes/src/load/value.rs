@@ -68,6 +68,12 @@ impl Value {
         own.into_iter().chain(self.parts().into_iter().flat_map(Value::labels)).collect()
     }
 
+    /// Visits it and all values that it is made of.
+    pub fn walk(&self, visit: &mut dyn FnMut(&Value)) {
+        visit(self);
+        self.parts().into_iter().for_each(|part| part.walk(visit));
+    }
+
     /// The values that it is made of.
     fn parts(&self) -> Vec<&Value> {
         match self {

@@ -12,6 +12,7 @@ mod cuda;
 mod device_support;
 mod epilogues;
 mod faults;
+mod gather;
 mod index_orders;
 mod kernels;
 mod load;

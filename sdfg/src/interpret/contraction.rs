@@ -30,7 +30,7 @@ pub fn run(
     memory: &mut Memory,
 ) -> Result<bool, InterpretError> {
     let Some(plan) = Plan::new(program, operation, symbols, memory) else { return Ok(false) };
-    let names = Names { symbols, indices: vec![] };
+    let names = Names { symbols, indices: vec![], elements: vec![] };
     let Ok(scale) = Tape::compile(&operation.name, scale, &[], &names, run) else { return Ok(false) };
     let mut watched = Watched::NOTHING;
     let Some(scale) = scale.eval(&[], &[], run.step, &mut Vec::new(), &mut watched) else { return Ok(false) };

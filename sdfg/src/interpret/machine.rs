@@ -3,7 +3,7 @@
 use super::memory::Memory;
 use super::nest::{self, Scratch, Surroundings};
 use super::watch::Watch;
-use super::{InterpretError, Run, Tensors, contraction};
+use super::{InterpretError, Run, Tensors, contraction, scatter};
 use crate::data::{Container, Role, Storage};
 use crate::graph::{Condition, Relation, Sdfg};
 use crate::library::Op;
@@ -314,6 +314,11 @@ impl Machine<'_> {
                 let beyond = out.iter().find(|v| self.watch.sees(**v));
                 beyond.into_iter().for_each(|v| self.watch.keep(*v, &operation.name, &operation.origin));
             }
+            return Ok(());
+        }
+        if let Op::Scatter { over, code, .. } = &operation.op
+            && scatter::run(self.program, operation, (over, code), &self.symbols, self.run, &mut self.memory)?
+        {
             return Ok(());
         }
         let expansion = operation.expand(self.program)?;

@@ -10,7 +10,7 @@ use crate::graph::Sdfg;
 use crate::memlet::Combine;
 use crate::node::{Computation, Index, IndexKind};
 use crate::scope::{Item, Scope};
-use crate::symbol::Bindings;
+use crate::symbol::{Bindings, Expr};
 use std::collections::BTreeMap;
 
 /// A map: its loops from outer to inner around a list of steps.
@@ -114,7 +114,7 @@ pub fn compile(scope: &Scope, around: &Surroundings, memory: &mut Memory) -> Res
             memory.declare(around.program, container, around.symbols)?;
         }
     }
-    let mut names = Names { symbols: around.symbols, indices: Vec::new() };
+    let mut names = Names { symbols: around.symbols, indices: Vec::new(), elements: Vec::new() };
     compile_scope(scope, &mut Vec::new(), around, &holders, memory, &mut names)
 }
 
@@ -207,8 +207,16 @@ fn combined(item: &Item) -> Vec<(&str, f64)> {
     }
 }
 
-fn compile_tasklet(computation: &Computation, around: &Surroundings, memory: &Memory, names: &Names) -> Result<Compute, InterpretError> {
+fn compile_tasklet(
+    computation: &Computation,
+    around: &Surroundings,
+    memory: &Memory,
+    names: &mut Names,
+) -> Result<Compute, InterpretError> {
     let user = &computation.tasklet.name;
+    let element = |memlet: &crate::memlet::Memlet| Some(Expr::Element(memlet.data.clone(), memlet.point()?.into_iter().cloned().collect()));
+    names.elements = computation.reads.iter().map(|(_, memlet)| element(memlet).unwrap_or(Expr::Int(0))).collect();
+    let names = &*names;
     let access = |memlet: &crate::memlet::Memlet| match memory.slots.get(&memlet.data) {
         Some(slot) => Access::compile(user, memlet, slot, names),
         None => Err(InterpretError::UnknownContainer { user: user.clone(), data: memlet.data.clone() }),
@@ -295,15 +303,16 @@ impl Compute {
         let Scratch { at, reads, stack, values, step, watched, watch } = scratch;
         reads.clear();
         for access in &self.reads {
-            reads.push(match access.locate(at) {
+            let value = match access.locate(at, reads) {
                 Element::At(position) => buffers[access.buffer][position],
                 Element::Fill(value) => value,
-                Element::Outside => return Err(self.outside(access, at)),
-            });
+                Element::Outside => return Err(self.outside(access, at, reads)),
+            };
+            reads.push(value);
         }
         values.clear();
         for (tape, access) in self.writes.iter().flat_map(|w| &w.parts) {
-            values.push(tape.eval(reads, at, *step, stack, watched).ok_or_else(|| self.outside(access, at))?);
+            values.push(tape.eval(reads, at, *step, stack, watched).ok_or_else(|| self.outside(access, at, &[]))?);
         }
         let mut done = 0;
         for write in &self.writes {
@@ -345,14 +354,15 @@ impl Compute {
     }
 
     fn target(&self, access: &Access, at: &[i64]) -> Result<usize, InterpretError> {
-        match access.locate(at) {
+        match access.locate(at, &[]) {
             Element::At(position) => Ok(position),
-            Element::Fill(_) | Element::Outside => Err(self.outside(access, at)),
+            Element::Fill(_) | Element::Outside => Err(self.outside(access, at, &[])),
         }
     }
 
-    fn outside(&self, access: &Access, at: &[i64]) -> InterpretError {
-        let point: Vec<String> = self.around.iter().zip(at).map(|(name, value)| format!("{name}={value}")).collect();
+    fn outside(&self, access: &Access, at: &[i64], reads: &[f64]) -> InterpretError {
+        let mut point: Vec<String> = self.around.iter().zip(at).map(|(name, value)| format!("{name}={value}")).collect();
+        point.extend(access.elements().filter_map(|n| Some(format!("{} is {}", self.reads.get(n)?.memlet, reads.get(n)?))));
         InterpretError::OutOfRange { user: self.user.clone(), memlet: access.memlet.clone(), point: point.join(", ") }
     }
 }

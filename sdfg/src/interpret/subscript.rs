@@ -10,6 +10,8 @@ pub struct Names<'a> {
     pub symbols: &'a Bindings,
     /// Outer to inner: name, and the smallest and largest value where they are known.
     pub indices: Vec<(String, Option<(i128, i128)>)>,
+    /// What the tasklet reads, in order: subscripts may have these elements as their values.
+    pub elements: Vec<Expr>,
 }
 
 /// An integer over the values of the indices around it.
@@ -21,6 +23,8 @@ pub enum Integer {
         terms: Vec<(usize, i64)>,
     },
     Call(Function, Box<Integer>, Box<Integer>),
+    /// What the tasklet's read of this number found.
+    Element(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,6 +51,10 @@ impl Integer {
                         None => Err(SymbolError::Unbound(name.clone())),
                     },
                 };
+            }
+            Expr::Element(..) => {
+                let at = names.elements.iter().position(|element| element == e);
+                return at.map(Integer::Element).ok_or_else(|| SymbolError::Element(e.to_string()));
             }
             Expr::Add(a, b) => (Function::Add, a, b),
             Expr::Sub(a, b) => (Function::Sub, a, b),
@@ -102,6 +110,11 @@ impl Integer {
 
     /// The value at a point; `None` where it divides by zero or overflows.
     pub fn eval(&self, at: &[i64]) -> Option<i64> {
+        self.eval_with(at, &[])
+    }
+
+    /// The same where the tasklet has read these values.
+    pub fn eval_with(&self, at: &[i64], reads: &[f64]) -> Option<i64> {
         match self {
             Integer::Affine { constant, terms } => {
                 let mut value = *constant;
@@ -110,7 +123,8 @@ impl Integer {
                 }
                 Some(value)
             }
-            Integer::Call(function, a, b) => function.checked(a.eval(at)?, b.eval(at)?),
+            Integer::Call(function, a, b) => function.checked(a.eval_with(at, reads)?, b.eval_with(at, reads)?),
+            Integer::Element(n) => reads.get(*n).filter(|v| v.fract() == 0.0 && v.abs() < 2f64.powi(53)).map(|v| *v as i64),
         }
     }
 
@@ -127,6 +141,7 @@ impl Integer {
                 }
                 Some((low, high))
             }
+            Integer::Element(_) => None,
             Integer::Call(function, a, b) => {
                 let (a, b) = (a.hull(names)?, b.hull(names)?);
                 match function {
@@ -216,8 +231,14 @@ impl Access {
         Ok(Access { buffer: slot.buffer, place, memlet: memlet.to_string() })
     }
 
+    /// The reads whose values are subscripts.
+    pub fn elements(&self) -> impl Iterator<Item = usize> + '_ {
+        let dims = if let Place::Checked { dims, .. } = &self.place { dims.as_slice() } else { &[] };
+        dims.iter().filter_map(|dim| if let Integer::Element(n) = &dim.subscript { Some(*n) } else { None })
+    }
+
     #[inline]
-    pub fn locate(&self, at: &[i64]) -> Element {
+    pub fn locate(&self, at: &[i64], reads: &[f64]) -> Element {
         match &self.place {
             Place::Inside { base, terms } => {
                 let mut position = *base;
@@ -229,7 +250,7 @@ impl Access {
             Place::Checked { base, dims, fill } => {
                 let mut position = *base;
                 for dim in dims {
-                    match dim.subscript.eval(at) {
+                    match dim.subscript.eval_with(at, reads) {
                         Some(value) if value >= 0 && (value as u64) < dim.size as u64 => position += value as usize * dim.stride,
                         _ => return fill.map_or(Element::Outside, Element::Fill),
                     }
@@ -248,6 +269,6 @@ fn linear(base: usize, dims: &[Dim]) -> Option<Place> {
     }
     match position {
         Integer::Affine { constant, terms } => Some(Place::Inside { base: constant, terms }),
-        Integer::Call(..) => None,
+        Integer::Call(..) | Integer::Element(_) => None,
     }
 }

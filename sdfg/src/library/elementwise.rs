@@ -92,7 +92,13 @@ pub(super) fn reads_of(operation: &Operation, code: &Scalar) -> Result<Vec<(Stri
     for connector in &used {
         operation.need_input(connector)?;
     }
-    Ok(operation.inputs.iter().filter(|o| used.contains(&o.connector)).map(|o| (o.connector.clone(), o.memlet())).collect())
+    let is_used = |o: &&crate::node::Operand| used.contains(&o.connector);
+    // What a subscript reads is read as well, before it.
+    let by_value = |o: &crate::node::Operand| {
+        let element = Expr::Element(o.data.clone(), o.subscripts.clone());
+        operation.inputs.iter().filter(is_used).any(|reader| reader.subscripts.contains(&element))
+    };
+    Ok(operation.inputs.iter().filter(|o| is_used(o) || by_value(o)).map(|o| (o.connector.clone(), o.memlet())).collect())
 }
 
 /// The map indices of an operation; those named in `reduced` are reductions, all others independent.

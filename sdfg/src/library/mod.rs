@@ -10,6 +10,7 @@ mod elementwise;
 mod normalize;
 pub mod operator;
 mod reduce;
+pub mod scatter;
 mod softmax;
 
 use crate::data::Container;
@@ -49,6 +50,12 @@ impl fmt::Display for Class {
 /// range. No gradient goes through it.
 pub const SHIFT: &str = "shift";
 
+/// The label of a tensor that counts as a constant: no gradient goes through it.
+pub const STOP_GRADIENT: &str = "stop_gradient";
+
+/// The label of a read by the values of another tensor.
+pub const GATHER: &str = "gather";
+
 /// What an operation computes. Connectors and subscripts are those of its [`Operation`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -74,6 +81,9 @@ pub enum Op {
     NormalizeGradX { over: Vec<String> },
     /// Derivative by scale and shift. `x`, `mean`, `rstd`, `dy` → `dgamma` and/or `dbeta`.
     NormalizeGradW,
+    /// `out = base + Σ code(x)` at the rows that `at` names; `over` is the index of rows. `x`, `at`, further pairs of these, optionally
+    /// `base` → `out`.
+    Scatter { label: String, over: Vec<String>, code: Scalar },
 }
 
 /// The registry: the variants of [`Op`] with their fields, and the operator of each.
@@ -102,6 +112,7 @@ operators! {
     Normalize { over, eps } = normalize::Normalize;
     NormalizeGradX { over } = normalize::GradX;
     NormalizeGradW {} = normalize::GradW;
+    Scatter { label, over, code } = scatter::Scatter;
 }
 
 /// An operator's expansion: scopes over new transient containers.
@@ -166,12 +177,21 @@ impl Operation {
 
     /// Reverse-mode derivative: operations that add nothing up; each writes one contribution.
     pub fn differentiate(&self, program: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError> {
-        if self.is_shift() { Ok(Derivative::default()) } else { self.op.with(|operator| operator.differentiate(self, program, wanted)) }
+        if self.stops_gradients() {
+            Ok(Derivative::default())
+        } else {
+            self.op.with(|operator| operator.differentiate(self, program, wanted))
+        }
     }
 
     /// Whether nothing that is made of its result depends on its value, see [`SHIFT`].
     pub fn is_shift(&self) -> bool {
         matches!(&self.op, Op::Reduce { label, combine: Combine::Max, .. } if label == SHIFT)
+    }
+
+    /// Whether no gradient goes through it.
+    pub fn stops_gradients(&self) -> bool {
+        self.is_shift() || matches!(&self.op, Op::Elementwise { label, .. } if label == STOP_GRADIENT)
     }
 
     /// The operand that this operation stores again in another element type, if that is all it does.

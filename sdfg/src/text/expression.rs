@@ -214,5 +214,9 @@ fn integer(cursor: &mut Cursor) -> Result<Expr, TextError> {
         cursor.want(")")?;
         return Ok(make(Box::new(a), Box::new(b)));
     }
-    cursor.want_name("an integer, a symbol or `(`").map(Expr::Sym)
+    let name = cursor.want_name("an integer, a symbol or `(`")?;
+    if cursor.eat("[") {
+        return Ok(Expr::Element(name, cursor.nested(1, |c| c.list("]", |c| INTEGER.read(c)))?));
+    }
+    Ok(Expr::Sym(name))
 }

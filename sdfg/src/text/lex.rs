@@ -26,7 +26,7 @@ pub(super) fn cursor(text: &str) -> Result<Cursor, TextError> {
 }
 
 /// A name as the text form spells it: bare where it can be, else in quotes.
-pub(super) fn name(name: &str) -> String {
+pub(crate) fn name(name: &str) -> String {
     if syntax::is_name(name) { name.to_string() } else { quoted(name) }
 }
 

@@ -40,6 +40,11 @@ pub use expression::{parse_expr, parse_scalar, print_scalar};
 pub use parse::parse;
 pub use print::print;
 
+/// A name as the text form spells it.
+pub(crate) fn quoted_name(name: &str) -> String {
+    lex::name(name)
+}
+
 /// Where reading stopped, what was expected there and what stands there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: expected {expected}, but found {found}")]

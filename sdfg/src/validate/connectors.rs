@@ -4,6 +4,7 @@ use super::{Kind, Report, validate_inside};
 use crate::data::{Role, Storage};
 use crate::graph::Sdfg;
 use crate::library::operator::Field;
+use crate::memlet::{Memlet, Range};
 use crate::node::{Library, Loop, Nested, Node, NodeId, StateId, Tasklet};
 use crate::scalar::Scalar;
 use crate::state::State;
@@ -80,7 +81,15 @@ fn check_tasklet(report: &mut Report, at: (StateId, &State), node: NodeId, taskl
             format!("`{}` computes one of its outputs twice; keep one expression for each", tasklet.name),
         );
     }
-    let inputs = tasklet.code.iter().flat_map(|(_, code)| code.inputs()).collect();
+    let mut inputs: BTreeSet<String> = tasklet.code.iter().flat_map(|(_, code)| code.inputs()).collect();
+    // What the subscripts of another input are is read, too.
+    let edges = at.1.edges_in(node);
+    let at_element = |memlet: &Memlet, data: &Memlet| {
+        let element = data.point().map(|point| Expr::Element(data.data.clone(), point.into_iter().cloned().collect()));
+        element.is_some_and(|element| memlet.subset.contains(&Range::At(element)))
+    };
+    let by_value = |data: &Memlet| edges.iter().any(|(_, _, edge)| at_element(&edge.memlet, data));
+    inputs.extend(edges.iter().filter(|(_, _, edge)| by_value(&edge.memlet)).map(|(_, _, edge)| edge.to.clone()));
     check_ends(report, at, node, &tasklet.name, &inputs, true);
     check_ends(report, at, node, &tasklet.name, &outputs, false);
 }

@@ -25,6 +25,7 @@
 //!
 //! *Not handled*: views, several forward states, statistics (mean, rstd) that something else depends on. Each is refused.
 
+use super::sparse_update;
 use crate::pass::{self, Context, Loops, Promise, Rewritten, Stopped};
 use indexmap::IndexMap;
 use sdfg::library::calculus::fold_inline;
@@ -188,26 +189,26 @@ pub fn differentiate(program: &Sdfg, options: &Options) -> Result<Sdfg, Differen
         tape.gradient_of(&name)?;
     }
     let Tape { program: mut differentiated, operations: pulled_back, .. } = tape;
+    let (pulled_back, update) = sparse_update::folded(&mut differentiated, pulled_back, &options.update);
     if groups.iter().all(|group| group.len() == 1 && carried(group).is_empty()) {
         let backward = differentiated.add_state("backward");
         differentiated.add_transition(forward, backward, Transition::default());
         for operation in &pulled_back {
             differentiated.insert_operation(backward, operation)?;
         }
-        options.update.append(&mut differentiated, backward)?;
+        update.append(&mut differentiated, backward)?;
         return Ok(differentiated);
     }
     // The loops of the forward pass are made again, because backward reads some of what only their bodies had.
     let mut whole = differentiated.without_states();
-    let read: BTreeSet<String> =
-        pulled_back.iter().chain(&options.update.operations).flat_map(|o| &o.inputs).map(|i| i.data.clone()).collect();
+    let read: BTreeSet<String> = pulled_back.iter().chain(&update.operations).flat_map(|o| &o.inputs).map(|i| i.data.clone()).collect();
     let forward = whole.add_state("forward");
     let backward = whole.add_state("backward");
     whole.add_transition(forward, backward, Transition::default());
     recurrence::insert(&mut whole, forward, operations, &|data| read.contains(data))?;
-    let updated: BTreeSet<&String> = options.update.operations.iter().flat_map(|o| &o.inputs).map(|i| &i.data).collect();
+    let updated: BTreeSet<&String> = update.operations.iter().flat_map(|o| &o.inputs).map(|i| &i.data).collect();
     recurrence::insert(&mut whole, backward, pulled_back, &|data| updated.iter().any(|name| *name == data))?;
-    options.update.append(&mut whole, backward)?;
+    update.append(&mut whole, backward)?;
     Ok(whole)
 }
 
@@ -289,7 +290,7 @@ fn relevant(
     while known != Some(active.len()) {
         known = Some(active.len());
         for operation in operations {
-            if !operation.is_shift() && operation.inputs.iter().any(|i| active.contains(i.data.as_str())) {
+            if !operation.stops_gradients() && operation.inputs.iter().any(|i| active.contains(i.data.as_str())) {
                 active.extend(operation.outputs.iter().map(|o| o.data.as_str()));
             }
         }

@@ -8,3 +8,4 @@ pub mod row_statistics;
 pub mod save_local_derivative;
 pub mod softmax_grad_row_dot;
 mod softmax_shift_invariance;
+pub mod sparse_update;

@@ -8,7 +8,7 @@
 //! *Legal* always: an operation means its expansion.
 //! *Moves less because* intermediates of the expansion become local to the kernel. One operation, one kernel: this is
 //! the unfused program that fusion is compared with.
-//! *Not handled*: contractions stay, they have kernels of their own.
+//! *Not handled*: contractions and scatters stay, they have kernels of their own.
 //! *Source*: "Data Movement Is All You Need", §IV-A.
 
 use crate::fusion::greedy::fuse;
@@ -33,7 +33,7 @@ impl Pattern for Expand {
     }
 
     fn sites(&self, program: &Sdfg) -> Vec<Site> {
-        let expandable = |node: &Node| matches!(node, Node::Library(l) if !matches!(l.op, Op::Contraction { .. }));
+        let expandable = |node: &Node| matches!(node, Node::Library(l) if !matches!(l.op, Op::Contraction { .. } | Op::Scatter { .. }));
         let of = |(state, s): (StateId, &State)| -> Vec<Site> {
             let nodes = s.topological(None).unwrap_or_default();
             nodes.into_iter().filter(|n| s.node(*n).is_some_and(expandable)).map(|n| Site { state, units: vec![n] }).collect()

@@ -59,7 +59,8 @@ impl TargetDialect for C {
         let several = |e: &sdfg::Expr| e.symbols().iter().filter(|s| indices().any(|l| l.index == **s)).count() > 1;
         let real = if printer.double { Dtype::F64 } else { Dtype::F32 };
         let copied = printer.tensor(&element.data)?.dtype == real && nest.tiles.is_empty() && element.subscripts.iter().any(several);
-        if !copied || !printer.is_given(&element.data) {
+        let by_value = element.subscripts.iter().any(sdfg::Expr::reads_elements);
+        if !copied || by_value || !printer.is_given(&element.data) {
             return Ok(None);
         }
         let key = format!("{element:?}");

@@ -13,6 +13,7 @@ mod gemm_space;
 pub mod maps;
 mod prefetch;
 pub mod relayout;
+pub mod scatter;
 pub mod templates;
 pub mod tiles;
 

@@ -10,11 +10,12 @@ use crate::processor::{Block, cores};
 use crate::split_blocked_dims;
 use crate::target::cpu::emit::CSource;
 use crate::target::cpu::gemm_library::{ContractionKernel, ContractionSpace};
+use crate::target::cpu::scatter::{ScatterKernel, ScatterSpace, is_scatter};
 use crate::target::cpu::{self, GemmSpace, Toolchain};
 use crate::tiles::{self, LayerSpace, TileSpace};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
-use sdfg::{Class, Container, Layout, Unit};
+use sdfg::{Class, Container, Expr, Layout, Range, Scope, Unit};
 use std::sync::Arc;
 
 /// Every way to run a unit.
@@ -23,6 +24,8 @@ use std::sync::Arc;
 /// Units that no template takes.
 pub fn space(spec: &KernelSpec) -> Result<Box<dyn ConfigSpace>, KernelError> {
     match &spec.unit {
+        Unit::Operation(o) if is_scatter(o) => Ok(Box::new(ScatterSpace::new(spec)?)),
+        Unit::Scope(scope) if reads_by_value(scope) => Ok(Box::new(MapSpace::new(spec)?)),
         Unit::Scope(_) if let Ok(layers) = LayerSpace::new(spec) => Ok(Box::new(layers)),
         Unit::Scope(_) => match TileSpace::new(spec) {
             Ok(tiles) => Ok(Box::new(tiles.in_panels(width()))),
@@ -58,6 +61,7 @@ pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) 
                 false => Ok(Arc::new(cpu::maps::compile(&spec, &config, toolchain)?)),
             }
         }
+        Unit::Operation(o) if is_scatter(o) => Ok(Arc::new(ScatterKernel::new(spec, config)?)),
         Unit::Operation(o) if is_windowed(o) || (o.class() == Class::Contraction && tiles::is_tiled(config)) => {
             compile(&tiles::expanded(spec)?, config, toolchain)
         }
@@ -90,6 +94,12 @@ fn width() -> usize {
     Block::native().width(4)
 }
 
+/// Whether some subscript of a scope is an element of a container.
+fn reads_by_value(scope: &Scope) -> bool {
+    let by_value = |range: &Range| matches!(range, Range::At(at) if Expr::reads_elements(at));
+    scope.computations().iter().any(|(_, c)| c.reads.iter().any(|(_, memlet)| memlet.subset.iter().any(by_value)))
+}
+
 fn no_template(spec: &KernelSpec) -> KernelError {
     KernelError::Unsupported { kernel: spec.name.clone(), what: "no template takes it; expand it into scopes".into() }
 }
@@ -111,6 +121,12 @@ pub fn relayout(
 
 /// All that a kernel may write in place under a configuration; nothing where its code is not generated here.
 pub fn in_place(spec: &KernelSpec, config: &KernelConfig) -> Vec<InPlace> {
+    if let Unit::Operation(o) = &spec.unit
+        && is_scatter(o)
+        && let (Some(base), Some(out)) = (o.input("base"), o.output("out"))
+    {
+        return vec![InPlace { read: base.data.clone(), written: out.data.clone() }];
+    }
     let Ok((spec, config)) = split_blocked_dims::split(spec, config) else { return vec![] };
     let nest = match &spec.unit {
         Unit::Scope(_) if tiles::is_tiled(&config) => tiles::lower(&spec, &config),

@@ -3,16 +3,18 @@
 use super::{Call, Operator};
 use crate::load::parser::Ast;
 use crate::load::value::Value;
+use sdfg::library::STOP_GRADIENT;
 use sdfg::{Binary, Scalar, Unary};
 
 macro_rules! plain {
-    ($name:literal, $code:expr) => {
+    ($name:expr, $code:expr) => {
         Operator { name: $name, operands: (1, 1), options: &[], usage: "one operand", binds: false, value: |call| call.named($name, $code) }
     };
 }
 
 pub const ALL: &[Operator] = &[
     plain!("relu", Scalar::binary(Binary::Max, x(), Scalar::Const(0.0))),
+    plain!(STOP_GRADIENT, x()),
     plain!("silu", x() * Scalar::unary(Unary::Sigmoid, x())),
     Operator {
         name: "gelu",

@@ -26,12 +26,11 @@ pub fn instead(name: &str) -> Option<&'static str> {
         "leaky_relu" | "leakyrelu" => "write `max(x, 0.01 * x)`",
         "tril" | "triu" | "mask" => "compare indices: `where(k > j, 0, s[j,k])`",
         "arange" | "iota" => "write the index itself: `1.0 * j` counts along `j`",
-        "detach" | "stop_gradient" => "there is none; a tensor that is given with `grad: false` has no gradient",
+        "detach" => "write `stop_gradient(x)`",
         "nll_loss" | "crossentropy" => "write `cross_entropy(score, label, over: c)` of the scores themselves",
         "onehot" | "one_hot" => "compare with the index: `label[n] == c` is 1 at the label",
-        "embedding" | "gather" | "take" | "topk" | "cumsum" => {
-            "there is no reading by the values of another tensor, and no order of elements"
-        }
+        "embedding" | "gather" | "take" => "read the rows themselves: `table[ids[b],i]`",
+        "topk" | "cumsum" => "there is no order of elements",
         "conv1d" | "conv2d" | "conv3d" | "convolution" => "write `conv(x, k, stride: 1, pad: 1)`",
         "max_pool" | "avg_pool" | "max_pool2d" | "avg_pool2d" => {
             "write `maxpool(x, over: [r, s], stride: 2)`, with dims `r` and `s` of the window"

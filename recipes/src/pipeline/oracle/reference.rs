@@ -8,7 +8,7 @@ use layouts::measure::space::Fault;
 use ndarray::{ArrayD, IxDyn};
 use sdfg::interpret::{Run, Tensors, interpret, interpret_unit_within};
 use sdfg::tolerance::{self, Tolerance};
-use sdfg::{Bindings, Dtype, Sdfg};
+use sdfg::{Bindings, Dtype, Op, Range, Sdfg, Unit};
 use std::collections::BTreeMap;
 
 /// The seed of drawn inputs.
@@ -69,7 +69,7 @@ impl ReferenceCache {
     /// Whether a kernel gets its inputs from a run of the whole program. Kernels of f16 do, because f16 ends at 65504: values recomputed
     /// from independently drawn statistics would go beyond.
     pub fn runs_all(spec: &KernelSpec) -> bool {
-        spec.containers.values().any(|c| c.dtype == Dtype::F16)
+        spec.containers.values().any(|c| c.dtype == Dtype::F16) || reads_by_value(&spec.unit)
     }
 
     /// The small program's values on drawn inputs.
@@ -85,6 +85,16 @@ impl ReferenceCache {
             }
         };
         Ok(&self.made[at].1)
+    }
+}
+
+/// Whether a unit reads or writes rows that a container names: drawn numbers would name rows that do not exist.
+fn reads_by_value(unit: &Unit) -> bool {
+    let by_value = |range: &Range| matches!(range, Range::At(at) if at.reads_elements());
+    match unit {
+        Unit::Operation(operation) => matches!(operation.op, Op::Scatter { .. }),
+        Unit::Scope(scope) => scope.computations().iter().any(|(_, c)| c.reads.iter().any(|(_, m)| m.subset.iter().any(by_value))),
+        Unit::Nested(_) => false,
     }
 }
 

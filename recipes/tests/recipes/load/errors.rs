@@ -308,9 +308,13 @@ fn subscripts_that_are_not_affine_have_a_way_around() {
         );
     }
     assert_eq!(
-        says("a[b,j,i] = w[c[u], i]"),
-        "t.yaml:12:18: `c[u]` is no subscript: it is made of indices, sizes and whole numbers, and no tensor is read at places that another \
-         one holds; compare the places instead, `sum(where(c[u] == v, w[…, v, …], 0), over: v)`, with `v` the dim that `w` has there"
+        says("a[u,i] = w[c[u], i]"),
+        "t.yaml:12:16: `c` stores f32, and what names rows is a whole number: give it `dtype: i32` in `parameters`"
+    );
+    assert_eq!(
+        says("a[u,i] = w[c[u] + 1, i]"),
+        "t.yaml:12:16: `c[u]+1` is no subscript: what a tensor holds names a row by itself; give the number a step of its own, `row[…] = \
+         c[u]+1`, and read `w[row[…], …]`"
     );
     for subscript in ["0.5*i", "exp(i)", "i < 2", "max(i, 2)"] {
         let said = says(&format!("a[u,i] = w[u,{subscript}]"));

@@ -4,6 +4,7 @@
 //! which is recomputed. Where it is `d_out` itself nothing is computed: `d_out` stands for the contribution.
 
 use super::*;
+use crate::library::GATHER;
 use crate::library::calculus::{pullback, unbounded};
 use crate::memlet::Combine;
 use crate::scalar::{Binary, Scalar, Unary};
@@ -16,9 +17,56 @@ pub(in crate::library) fn differentiate(
     code: &Scalar,
     wanted: &Wanted,
 ) -> Result<Derivative, OperatorError> {
+    if label == GATHER {
+        return scattered(forward, program, wanted);
+    }
     let upstream = upstream(forward, wanted, code)?;
     let seed = Scalar::input(upstream.connector.as_str());
     pointwise(forward, program, label, (code, &seed, &|code| code), &[upstream], wanted)
+}
+
+/// The contribution of a gather to the gradient of its table: every row that was read gets what its reader hands back.
+fn scattered(forward: &Operation, program: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError> {
+    let Some(target) = wanted.gradients.get("x") else { return Ok(Derivative::default()) };
+    let (table, out) = (forward.need_input("x")?, forward.need_output("out")?);
+    let refuse = |why: &str| not_differentiable(forward, "x", why);
+    let container = declared(forward, program, &table.data)?;
+    let mut rows = None;
+    let mut subscripts = Vec::new();
+    for (subscript, dim) in table.subscripts.iter().zip(&container.dims) {
+        match subscript {
+            Expr::Sym(_) => subscripts.push(subscript.clone()),
+            Expr::Element(data, at) if rows.is_none() => {
+                let row = fresh_index(forward, dim);
+                subscripts.push(Expr::sym(row.as_str()));
+                rows = Some((row, dim.clone(), Operand { connector: "at".into(), data: data.clone(), subscripts: at.clone(), fill: None }));
+            }
+            Expr::Element(..) => return Err(refuse("its rows are named by two tensors; give it one dim for both, or set `grad: false`")),
+            _ => return Err(refuse("it is read at a window and by a tensor at once; read the window in a step of its own")),
+        }
+    }
+    let Some((row, dim, at)) = rows else { return Err(refuse("nothing names its rows")) };
+    let mut indices = forward.indices.clone();
+    indices.insert(row.clone(), dim);
+    let operation = Operation {
+        name: target.clone(),
+        op: Op::Scatter { label: "gather dX".into(), over: vec![row], code: Scalar::input("x") },
+        indices,
+        inputs: vec![at, operand("x", &wanted.upstream, &out.subscripts)],
+        outputs: vec![operand("out", target, &subscripts)],
+        pass: crate::node::Direction::Backward,
+        origin: forward.origin.clone(),
+    };
+    Ok(Derivative { operations: vec![operation], ..Derivative::default() })
+}
+
+/// An index that an operation lacks, called after a dim.
+fn fresh_index(forward: &Operation, dim: &str) -> String {
+    let taken = |name: &str| forward.indices.contains_key(name);
+    if !taken(dim) {
+        return dim.to_string();
+    }
+    (2..).map(|n| format!("{dim}{n}")).find(|name| !taken(name)).unwrap_or_default()
 }
 
 /// The gradient of `out` as an operand, under a connector that `code` does not use.
