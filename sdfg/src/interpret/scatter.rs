@@ -10,6 +10,9 @@ use crate::node::{Operand, Operation};
 use crate::scalar::Scalar;
 use crate::symbol::Bindings;
 
+/// What is done at a point, where an index has a value.
+type Visit<'v> = &'v mut dyn FnMut(&dyn Fn(&String) -> usize) -> Result<(), InterpretError>;
+
 /// Runs a scatter if all its operands are subscripted by plain indices. `false` means that the expansion must run.
 ///
 /// # Errors
@@ -44,9 +47,7 @@ pub fn run(
     let tape = Tape::compile(&operation.name, code, &connectors, &names, run)?;
     let mut watched = Watched::NOTHING;
     let Some(factor) = tape.eval(&values, &[], run.step, &mut Vec::new(), &mut watched) else { return Ok(false) };
-    let visit = |indices: &[String],
-                 each: &mut dyn FnMut(&dyn Fn(&String) -> usize) -> Result<(), InterpretError>|
-     -> Result<bool, InterpretError> {
+    let visit = |indices: &[String], each: Visit<'_>| -> Result<bool, InterpretError> {
         let Some(sizes) = indices.iter().map(size).collect::<Option<Vec<usize>>>() else { return Ok(false) };
         for point in 0..sizes.iter().product::<usize>() {
             let mut rest = point;
