@@ -212,8 +212,14 @@ impl MapSpace {
             let bytes = 4.0 * shape.iter().product::<usize>() as f64;
             let inner = layout.innermost().unwrap_or_default();
             let second = layout.pieces.iter().rev().nth(1).map_or("", |p| p.dim.as_str());
+            // Lanes of a block of the layout, where vectors run along it.
+            let block = layout.pieces.last().filter(|p| p.dim == vector).and_then(|p| p.block).map(i64::from);
+            let asked = lanes.and_then(|l| l.parse::<i64>().ok());
             let weight = match (layout.pieces.iter().any(|p| p.dim == vector), inner == vector, lanes) {
                 (true, true, None) => 1.0,
+                (true, true, Some(_)) if block.is_some() && block == asked => 1.0,
+                // A loop over more lanes than there are has no known length.
+                (true, true, Some(_)) if block < asked && block.is_some() => 4.0,
                 // What one row keeps in registers, a block keeps in memory.
                 (true, true, Some("16")) => 2.2,
                 (true, true, Some(_)) => 1.5,
@@ -297,6 +303,6 @@ impl ConfigSpace for MapSpace {
         let reduce = config.knobs.get("reduce").unwrap_or("inner");
         vector == layout.innermost()
             && config.knobs.get("order") == Some(self.named_order(&layout, reduce).as_str())
-            && config.knobs.get("lanes").is_none_or(|l| l == "64")
+            && config.knobs.get("lanes").is_none_or(|l| l == if layout.is_plain() { "64" } else { "16" })
     }
 }
