@@ -6,6 +6,7 @@
 
 mod axes;
 mod nodes;
+mod pointwise;
 
 use super::layers::{Kind, Layer, LayerGraph, Shape, Window};
 use nodes::{Node, Nodes, Role};
