@@ -6,7 +6,10 @@ VARIANT is onnx, a graph of standard operators (networks are of those alone), wh
 runtime's own MultiHeadAttention (domain com.microsoft) stands for attention. PRECISION is highest: the runtime's CPU kernels
 have no bf16.
 """
+import json
+import os
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -75,18 +78,45 @@ def layer(model, t, own):
     return helper.make_model(made, opset_imports=opsets, ir_version=10)
 
 
+# Operators whose result may take the place of an input of the same size: element by element, or the sum that a convolution adds.
+IN_PLACE = {"Add", "Sum", "Mul", "Sub", "Div", "Relu", "Clip", "Sigmoid", "Tanh", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"}
+
+
+def alive_at_once(graph, bytes_of):
+    """The most bytes of tensors that are alive at once when the nodes of a graph run in its order; results are kept to the end.
+
+    A result takes the place of an input that nothing needs later wherever the operator can do so, whether or not the runtime does.
+    """
+    last = {name: at for at, node in enumerate(graph.node) for name in node.input}
+    last |= {output.name: len(graph.node) for output in graph.output}
+    live = peak = sum(bytes_of(given.name) for given in graph.input)
+    for at, node in enumerate(graph.node):
+        made = sum(bytes_of(name) for name in node.output)
+        dying = {name for name in node.input if name and last[name] == at and bytes_of(name)}
+        over = dying if node.op_type in IN_PLACE else dying & set(node.input[3:4]) if node.op_type == "Conv" else set()
+        shared = max((bytes_of(name) for name in over if bytes_of(name) == made), default=0)
+        peak = max(peak, live + made - shared)
+        live += made - sum(bytes_of(name) for name in dying)
+    return peak
+
+
 class Peer:
     def __init__(self, variant, threads, model, tensors):
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        self.threads = threads
         if model["family"] == "network":
             made, self.x = networks.peer_form(model, tensors)
         else:
             made, self.x = layer(model, tensors, variant == "onnx-attention"), {"x": tensors["x"]}
-        self.run = onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        self.made = made.SerializeToString()
+        self.run = onnxruntime.InferenceSession(self.made, self.options(), providers=["CPUExecutionProvider"])
         self.shape = networks.result_shape(model) if model["family"] == "network" else None
         self.versions = {"onnxruntime": onnxruntime.__version__, "onnx": onnx.__version__, "threads": threads}
+
+    def options(self):
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = self.threads, 1
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        return options
 
     def prepare(self, dropout):
         if dropout:
@@ -96,6 +126,29 @@ class Peer:
     def results(self, run):
         y = run.run(None, self.x)[0]
         return (y if self.shape is None else y.reshape(self.shape)), None
+
+    def memory(self, _):
+        """Bytes of x and the weights, and with them of what is alive at once: sizes by the runtime's profile of one run, of the graph as it
+        has optimized it. What an operator needs inside itself does not count."""
+        with tempfile.TemporaryDirectory() as folder:
+            options = self.options()
+            options.enable_profiling, options.profile_file_prefix = True, os.path.join(folder, "profile")
+            options.optimized_model_filepath = os.path.join(folder, "optimized.onnx")
+            # It warns that the optimized graph belongs to this processor.
+            options.log_severity_level = 3
+            run = onnxruntime.InferenceSession(self.made, options, providers=["CPUExecutionProvider"])
+            run.run(None, self.x)
+            with open(run.end_profiling()) as profile:
+                events = json.load(profile)
+            graph = onnx.load(options.optimized_model_filepath).graph
+        ran = [e["args"] for e in events if e["name"].endswith("_kernel_time")]
+        if [e["op_name"] for e in ran] != [node.op_type for node in graph.node]:
+            raise ValueError("the profile does not have the nodes of the optimized graph, in its order")
+        known = {given: value.nbytes for given, value in self.x.items()}
+        known |= {node.output[0]: int(e["output_size"]) for e, node in zip(ran, graph.node)}
+        weights = sum(numpy_helper.to_array(constant).nbytes for constant in graph.initializer)
+        given = weights + sum(value.nbytes for value in self.x.values())
+        return given, weights + alive_at_once(graph, lambda name: known.get(name, 0))
 
     def step(self, run):
         begin = time.perf_counter()

@@ -108,9 +108,9 @@ impl PeerVariant {
         }
     }
 
-    /// Whether it calls operators one by one, so that its tensors can be counted.
+    /// Whether its tensors can be counted: it calls operators one by one, or says how large the result of each was.
     pub fn is_watched(self) -> bool {
-        matches!(self, PeerVariant::Eager | PeerVariant::Sdpa)
+        matches!(self, PeerVariant::Eager | PeerVariant::Sdpa | PeerVariant::Onnx)
     }
 }
 

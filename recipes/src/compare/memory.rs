@@ -7,7 +7,9 @@
 //! those of PyTorch's libraries cannot be observed.
 //!
 //! PyTorch's tensors are storages that its operators return (`bench/peers/tensor_bytes.py`). In f32 that equals its allocator's bytes up
-//! to a few; in bf16 the allocator hands out more.
+//! to a few; in bf16 the allocator hands out more. ONNX Runtime's are the results of its optimized graph's nodes, with the sizes of its own
+//! profile (`bench/peers/onnx_worker.py`): each lives until the last node that reads it, and takes the place of an input wherever the
+//! operator can do so. That is the least that the runtime needs; its allocator holds more.
 
 use super::contender::{PeerContender, Precision};
 use bench::table::{Align, Cell, Table};
