@@ -38,8 +38,8 @@ impl RelayoutCosts {
     }
 
     pub fn of(tensors: &[Tensor], store: &Store) -> Self {
-        let mut costs = RelayoutCosts::default();
-        costs.free = tensors.iter().filter(|t| t.once).map(|t| t.data.clone()).collect();
+        let free = tensors.iter().filter(|t| t.once).map(|t| t.data.clone()).collect();
+        let mut costs = RelayoutCosts { free, ..RelayoutCosts::default() };
         let mut slowest: Option<f64> = None;
         let mut own: BTreeMap<&str, f64> = BTreeMap::new();
         for tensor in tensors.iter().filter(|t| !t.relayout_key.is_empty()) {
