@@ -1,11 +1,18 @@
 //! Loops over time: results against loops written out here, gradients against differences, errors with their places.
 
+use kernels::device::Device;
+use kernels::pool::Pool;
+use kernels::target::cpu::Cores;
+use kernels::{KernelSpec, Toolchain};
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::load_str;
+use recipes::pipeline::run::execute::Execution;
 use recipes::pipeline::variants::programs::programs;
+use sdfg::config::Configuration;
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::recurrence::has_loops;
 use sdfg::{Role, Sdfg};
+use std::sync::Arc;
 use transforms::autodiff::differentiate;
 use transforms::verify::gradients::{Differences, check_gradients};
 
@@ -67,6 +74,20 @@ steps:
 train: {loss: s}
 ";
 
+/// Gates that are a dim: parts of one product, each read by one operation, whose gradients are parts too; the loss reads the last time.
+const GATES: &str = "model: gates
+dims: {t: 5, b: 3, i: 2, u: 4, w: u, g: 3}
+dtype: f64
+inputs: {x: [t, b, i]}
+parameters: {k: [i, g, u], v: [w, g, u], o: [u]}
+steps:
+  - z[t,b,g,u] = k[i,g,u]*x[t,b,i] + v[w,g,u]*h[t-1,b,w else 0]
+  - c[t,b,u] = c[t-1,b,u else 0]*sigmoid(z[t,b,1,u]) + tanh(z[t,b,0,u])
+  - h[t,b,u] = tanh(c[t,b,u])*sigmoid(z[t,b,2,u])
+  - \"y[b] = o[u]*h[size(t)-1,b,u]\"
+train: {upstream: y}
+";
+
 fn drawn(program: &Sdfg) -> Tensors {
     let wanted = program.containers.values().filter(|c| matches!(c.role, Role::Input | Role::Parameter));
     let draw = |(n, name): (usize, &str)| {
@@ -101,7 +122,7 @@ fn a_recurrent_layer_computes_what_a_loop_does() {
 
 #[test]
 fn gradients_of_loops_are_differences_and_all_programs_agree() {
-    for text in [RNN, LSTM, GRU, LAYERS] {
+    for text in [RNN, LSTM, GRU, LAYERS, GATES] {
         let recipe = load_str("m.yaml", text, &[]).unwrap_or_else(|errors| panic!("{errors}"));
         let train = recipe.train.clone().unwrap();
         let options = differentiate::Options { upstream: train.upstream, loss: train.loss, ..Default::default() };
@@ -120,6 +141,39 @@ fn gradients_of_loops_are_differences_and_all_programs_agree() {
             let found = interpret(program, &given, &RUN).unwrap();
             for c in program.containers.values().filter(|c| matches!(c.role, Role::Output | Role::Gradient)) {
                 transforms::verify::same_tensor(&c.name, &expected, &found).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn kernels_of_loops_compute_what_the_interpreter_does() {
+    let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels");
+    let cores: Arc<dyn Device> = Arc::new(Cores { toolchain: Toolchain { cache: cache.into(), ..Toolchain::system().unwrap() } });
+    let pool = Pool::new(2).unwrap();
+    for text in [RNN, LSTM, GRU, LAYERS, GATES] {
+        let programs = programs(&load_str("m.yaml", text, &[]).unwrap(), false).unwrap();
+        for program in [&programs.unfused].into_iter().chain(programs.variants.iter().map(|v| &v.program)) {
+            let given = drawn(program);
+            let expected = interpret(program, &given, &RUN).unwrap();
+            // Numbers spread over the space: other layouts of weights, other configurations of the body's kernels.
+            for place in [0, 1, 2] {
+                let mut configuration = Configuration::default();
+                for (_, _, unit) in program.units() {
+                    let spec = KernelSpec::new(program, &unit).unwrap();
+                    let space = cores.space(&spec).unwrap();
+                    configuration.kernels.insert(spec.name.clone(), space.config(space.count() / 3 * place));
+                }
+                let mut execution = Execution::new(program, &configuration, &cores).unwrap();
+                execution.load(&given).unwrap();
+                // The second step finds the memory that the first has left.
+                for _ in 0..2 {
+                    execution.step(&pool, 1, 0, true).unwrap();
+                }
+                let found = execution.results().unwrap();
+                for c in program.containers.values().filter(|c| matches!(c.role, Role::Output | Role::Gradient)) {
+                    transforms::verify::same_tensor(&c.name, &expected, &found).unwrap_or_else(|why| panic!("{why} in {text}"));
+                }
             }
         }
     }

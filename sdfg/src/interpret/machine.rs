@@ -365,6 +365,11 @@ impl Machine<'_> {
                         let length = value(&self.program.size_of(&operation.indices[index]))?.max(0) as usize;
                         part.push((first.min(*size), (first + length).min(*size)));
                     }
+                    // A constant place.
+                    None if !subscript.symbols().iter().any(|symbol| operation.indices.contains_key(symbol)) => {
+                        let first = (value(subscript)?.max(0) as usize).min(*size);
+                        part.push((first, (first + 1).min(*size)));
+                    }
                     None => part.push((0, *size)),
                 }
             }

@@ -21,7 +21,7 @@ use crate::scalar::Scalar;
 use crate::scope::Scope;
 use crate::symbol::Expr;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 pub use elementwise::arithmetic;
@@ -127,6 +127,8 @@ pub struct Expansion {
 pub struct Wanted {
     /// Input connector of the forward operation → container that receives this operation's contribution.
     pub gradients: BTreeMap<String, String>,
+    /// Of these connectors only the part of the gradient is written that belongs to what is read: other operations write the rest.
+    pub parts: BTreeSet<String>,
     /// Container that holds the gradient of the forward operation's `out`.
     pub upstream: String,
 }

@@ -174,7 +174,9 @@ pub fn differentiate(program: &Sdfg, options: &Options) -> Result<Sdfg, Differen
     let seeds = seeds(&flat, options, &operations)?;
     let wanted = wanted(&flat, options, &seeds)?;
     let relevant = relevant(&flat, &operations, &seeds, &wanted)?;
+    let parted = parted(&flat, &operations, &relevant, &wanted);
     let mut tape = Tape::new(&flat, &seeds, options.loss.clone(), wanted, relevant)?;
+    tape.parted = parted;
     tape.find_casts(&operations);
     tape.count_readers(&operations);
     for group in groups.iter().rev() {
@@ -210,6 +212,37 @@ pub fn differentiate(program: &Sdfg, options: &Options) -> Result<Sdfg, Differen
     recurrence::insert(&mut whole, backward, pulled_back, &|data| updated.iter().any(|name| *name == data))?;
     update.append(&mut whole, backward)?;
     Ok(whole)
+}
+
+/// Containers that are read in parts which together are the whole, each part by one element-wise operation, such as the gates of a
+/// recurrent layer: each reader writes its part of the gradient.
+fn parted(program: &Sdfg, operations: &[Operation], relevant: &BTreeSet<String>, wanted: &[String]) -> BTreeSet<String> {
+    let mut readers: BTreeMap<&str, Vec<(&Operation, &Operand)>> = BTreeMap::new();
+    for operation in operations.iter().filter(|o| o.outputs.iter().any(|o| relevant.contains(&o.data))) {
+        operation.inputs.iter().for_each(|input| readers.entry(input.data.as_str()).or_default().push((operation, input)));
+    }
+    let is_parted = |data: &str, found: &[(&Operation, &Operand)]| -> Option<bool> {
+        let container = program.containers.get(data).filter(|c| c.is_transient())?;
+        let axis = found.first()?.1.subscripts.iter().position(|s| s.as_int().is_some())?;
+        let mut places = BTreeSet::new();
+        for (operation, operand) in found {
+            places.insert(operand.subscripts.get(axis)?.as_int()?);
+            let mut names = BTreeSet::new();
+            for (subscript, dim) in operand.subscripts.iter().zip(&container.dims).enumerate().filter(|(n, _)| *n != axis).map(|(_, s)| s) {
+                let index = subscript.as_sym()?;
+                let whole = program.size_of(operation.indices.get(index)?) == program.size_of(dim);
+                (whole && names.insert(index)).then_some(())?;
+            }
+            // Every index of the operation is one of the element's, so nothing is summed.
+            let plain = operand.fill.is_none() && names.len() == operation.indices.len();
+            (plain && matches!(operation.op, Op::Elementwise { .. })).then_some(())?;
+        }
+        let size = program.size_of(&container.dims[axis]).eval(&program.sizes).ok()?;
+        Some(places.len() == found.len() && places == (0..size).collect())
+    };
+    let is_candidate = |data: &str| relevant.contains(data) && !wanted.iter().any(|w| w == data);
+    let all = readers.iter().filter(|(data, found)| is_candidate(data) && is_parted(data, found) == Some(true));
+    all.map(|(data, _)| data.to_string()).collect()
 }
 
 /// Results of a group of operations that one of them, or one before it, reads at another time: their gradients are complete only with the
@@ -337,6 +370,8 @@ struct Tape {
     readers: BTreeMap<String, usize>,
     /// Forward container → containers that hold contributions to its gradient, in order of computation.
     contributions: BTreeMap<String, Vec<String>>,
+    /// Containers to whose gradients each reader writes a part.
+    parted: BTreeSet<String>,
     /// Results of a loop, to whose gradients operations of the loop still contribute → the containers of these gradients.
     unfinished: BTreeMap<String, String>,
     operations: Vec<Operation>,
@@ -375,6 +410,7 @@ impl Tape {
             casts: BTreeMap::new(),
             readers: BTreeMap::new(),
             contributions,
+            parted: BTreeSet::new(),
             unfinished: BTreeMap::new(),
             operations: Vec::new(),
         })
@@ -421,11 +457,14 @@ impl Tape {
         let Some(out) = forward.output("out").filter(counts) else { return Ok(()) };
         let Some(upstream) = self.gradient_of(&out.data)? else { return Ok(()) };
         let mut gradients: BTreeMap<String, String> = BTreeMap::new();
+        let mut parts: BTreeSet<String> = BTreeSet::new();
         for input in forward.inputs.iter().filter(|i| self.relevant.contains(&i.data)) {
             let source = self.source(&input.data);
             let mut target = format!("d_{source}");
             // A contribution to a sum is named after its consumer too, and by its connector if it reads the tensor twice.
-            if self.readers.get(source).is_some_and(|n| *n > 1) {
+            if self.parted.contains(source) {
+                parts.insert(input.connector.clone());
+            } else if self.readers.get(source).is_some_and(|n| *n > 1) {
                 target = format!("{target}.{}", forward.name);
                 if forward.inputs.iter().filter(|i| self.source(&i.data) == source).count() > 1 {
                     target = format!("{target}.{}", input.connector);
@@ -434,7 +473,7 @@ impl Tape {
             }
             gradients.insert(input.connector.clone(), target);
         }
-        let wanted = Wanted { gradients, upstream };
+        let wanted = Wanted { gradients, parts, upstream };
         let derivative = forward
             .differentiate(&self.program, &wanted)
             .map_err(|error| DifferentiateError::Operator { error, at: forward.origin.clone() })?;
@@ -453,9 +492,19 @@ impl Tape {
                 }
                 None => continue,
             };
-            self.contributions.entry(source).or_default().push(holder);
+            let contributions = self.contributions.entry(source).or_default();
+            if !contributions.contains(&holder) || !wanted.parts.contains(&input.connector) {
+                contributions.push(holder);
+            }
         }
-        for operation in derivative.operations {
+        for mut operation in derivative.operations {
+            // The parts of one gradient are written by kernels of different names.
+            let part = operation.outputs.first().filter(|out| {
+                wanted.parts.iter().any(|connector| wanted.gradients.get(connector).is_some_and(|target| *target == out.data))
+            });
+            if let Some(place) = part.and_then(|out| out.subscripts.iter().find_map(Expr::as_int)) {
+                operation.name = format!("{}.{place}", operation.name);
+            }
             self.push(operation)?;
         }
         Ok(())

@@ -10,7 +10,7 @@
 
 use super::*;
 use crate::memlet::Combine;
-use crate::scalar::Scalar;
+use crate::scalar::{Binary, Scalar};
 use std::borrow::Cow;
 
 pub(in crate::library) fn differentiate(
@@ -24,6 +24,14 @@ pub(in crate::library) fn differentiate(
     let mut program = Cow::Borrowed(program);
     for (connector, other) in [("a", "b"), ("b", "a")] {
         let Some(target) = wanted.gradients.get(connector) else { continue };
+        let picked = picked(forward, &program, scale, (connector, other), (&wanted.upstream, target))?;
+        if let Some(contribution) = picked {
+            derivative.containers.extend(contribution.containers);
+            declare(&mut program, &contribution.dims);
+            derivative.dims.extend(contribution.dims);
+            derivative.operations.extend(contribution.operations);
+            continue;
+        }
         let contribution = match polyphase::split(forward, &program, connector, target, false)? {
             Some(split) => split.gradient(|operation, container, dims, target| {
                 // The parts are containers of a program that has them declared.
@@ -40,6 +48,58 @@ pub(in crate::library) fn differentiate(
         derivative.operations.extend(contribution.operations);
     }
     Ok(derivative)
+}
+
+/// The gradient of a factor that is read at a constant place, such as the last time: it is computed for that place, into `<d_a>.row`, and
+/// then spread. `None` of other factors.
+fn picked(
+    forward: &Operation,
+    program: &Sdfg,
+    scale: &Scalar,
+    (connector, other): (&str, &str),
+    (upstream, target): (&str, &str),
+) -> Result<Option<Derivative>, OperatorError> {
+    let mine = forward.need_input(connector)?;
+    let container = declared(forward, program, &mine.data)?;
+    let is_constant = |s: &Expr| !s.symbols().iter().any(|symbol| forward.indices.contains_key(symbol));
+    let kept: Vec<usize> = (0..mine.subscripts.len()).filter(|n| !is_constant(&mine.subscripts[*n])).collect();
+    if kept.len() == mine.subscripts.len() || mine.fill.is_some() {
+        return Ok(None);
+    }
+    let row = Container {
+        dims: kept.iter().map(|n| container.dims[*n].clone()).collect(),
+        origin: forward.origin.clone(),
+        ..container.like(program.fresh_name(&format!("{target}.row")))
+    };
+    let mut with = program.clone();
+    with.add_container(row.clone());
+    let mut one = forward.clone();
+    for input in one.inputs.iter_mut().filter(|input| input.connector == connector) {
+        input.data = row.name.clone();
+        input.subscripts = kept.iter().map(|n| mine.subscripts[*n].clone()).collect();
+    }
+    let mut derivative = match polyphase::split(&one, &with, connector, &row.name, false)? {
+        Some(_) => return Ok(None),
+        None => factor(&one, &with, scale, (connector, other), (upstream, &row.name))?,
+    };
+    let own: Vec<Expr> = container.dims.iter().map(|dim| Expr::sym(dim.as_str())).collect();
+    let here = (0..own.len()).filter(|n| !kept.contains(n)).map(|n| {
+        let (index, place) = (Scalar::Index(own[n].clone()), Scalar::Index(mine.subscripts[n].clone()));
+        Scalar::binary(Binary::Eq, index, place)
+    });
+    let here = here.reduce(|a, b| Scalar::binary(Binary::And, a, b)).unwrap_or(Scalar::Const(1.0));
+    let subscripts: Vec<Expr> = kept.iter().map(|n| own[*n].clone()).collect();
+    derivative.operations.push(Operation {
+        name: target.to_string(),
+        op: Op::Elementwise { label: "spread".into(), code: Scalar::select(here, Scalar::input("row"), Scalar::Const(0.0)) },
+        indices: container.dims.iter().map(|dim| (dim.clone(), dim.clone())).collect(),
+        inputs: vec![operand("row", &row.name, &subscripts)],
+        outputs: vec![operand("out", target, &own)],
+        pass: Direction::Backward,
+        origin: forward.origin.clone(),
+    });
+    derivative.containers.push(row);
+    Ok(Some(derivative))
 }
 
 /// The gradient of one factor.

@@ -103,7 +103,9 @@ pub(super) fn pointwise(
         let input = forward.need_input(connector)?;
         let guarded = unbounded(code, connector);
         let mut code = pullback(code, connector, seed.clone());
-        if code == Scalar::Const(0.0) {
+        let part = wanted.parts.contains(connector);
+        // A part that nothing writes would hold anything.
+        if code == Scalar::Const(0.0) && !part {
             continue;
         }
         if let (true, Some(gradient)) = (guarded, seeds.first()) {
@@ -120,7 +122,7 @@ pub(super) fn pointwise(
                     let mut with = program.clone().into_owned();
                     with.add_container(container.clone());
                     with.dims.extend(dims.iter().cloned());
-                    gathered(operation, &with, label, code, (connector, seeds), target)
+                    gathered(operation, &with, label, code, (connector, seeds), (target, false))
                 })?
             }
             None => match identity(forward, &program, input, &code, seeds)?.filter(|_| input.index_names().is_some()) {
@@ -128,7 +130,7 @@ pub(super) fn pointwise(
                     derivative.same.insert(connector.clone(), same);
                     continue;
                 }
-                None => gathered(forward, &program, label, code, (connector, seeds), target)?,
+                None => gathered(forward, &program, label, code, (connector, seeds), (target, part))?,
             },
         };
         declare(&mut program, &contribution.dims);
@@ -146,9 +148,9 @@ fn gathered(
     label: &str,
     code: Scalar,
     (connector, seeds): (&str, &[Operand]),
-    target: &str,
+    (target, part): (&str, bool),
 ) -> Result<Derivative, OperatorError> {
-    let readers = Readers::of(forward, program, forward.need_input(connector)?)?;
+    let readers = Readers::within(forward, program, forward.need_input(connector)?, part)?;
     let code = readers.code(&code, program);
     let used = code.inputs();
     let read: Vec<&Operand> = seeds.iter().chain(&forward.inputs).filter(|o| used.contains(&o.connector)).collect();

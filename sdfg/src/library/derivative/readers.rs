@@ -38,6 +38,14 @@ impl Readers {
     /// # Errors
     /// A subscript that is neither affine nor a rounded quotient of what is affine.
     pub(super) fn of(forward: &Operation, program: &Sdfg, operand: &Operand) -> Result<Readers, OperatorError> {
+        Readers::within(forward, program, operand, false)
+    }
+
+    /// As [`Readers::of`]; with `part` of the elements alone that lie at the constant subscripts of the operand.
+    ///
+    /// # Errors
+    /// As [`Readers::of`].
+    pub(super) fn within(forward: &Operation, program: &Sdfg, operand: &Operand, part: bool) -> Result<Readers, OperatorError> {
         let container = declared(forward, program, &operand.data)?;
         let sizes: IndexMap<&str, Expr> = forward.indices.iter().map(|(name, dim)| (name.as_str(), program.size_of(dim))).collect();
         let mut left = forward.indices.clone();
@@ -55,7 +63,7 @@ impl Readers {
             Readers { indices: IndexMap::new(), subscripts: vec![], with: BTreeMap::new(), dims: vec![], zeros: vec![], ranges: vec![] };
         let mut more: IndexMap<String, String> = IndexMap::new();
         for (n, (subscript, dim)) in operand.subscripts.iter().zip(&container.dims).enumerate() {
-            if element[n].is_some() {
+            if element[n].is_some() || (part && subscript.as_int().is_some()) {
                 continue;
             }
             let names: Vec<String> =
@@ -99,8 +107,10 @@ impl Readers {
             left.shift_remove(index);
             solved.with.extend(with);
         }
+        let place =
+            |(found, own): (&Option<(String, String)>, &Expr)| found.as_ref().map_or(own.clone(), |(name, _)| Expr::sym(name.as_str()));
+        solved.subscripts = element.iter().zip(&operand.subscripts).map(place).collect();
         let element: Vec<(String, String)> = element.into_iter().flatten().collect();
-        solved.subscripts = element.iter().map(|(name, _)| Expr::sym(name.as_str())).collect();
         solved.indices = element.into_iter().chain(left).chain(more).collect();
         let size = |name: &str| solved.size(program, name);
         let ranges = solved.with.iter().filter_map(|(index, at)| {
@@ -124,7 +134,7 @@ impl Readers {
 
     /// Whether something is summed.
     pub(super) fn sums(&self) -> bool {
-        self.indices.len() > self.subscripts.len()
+        self.indices.len() > self.subscripts.iter().filter(|subscript| subscript.as_sym().is_some()).count()
     }
 
     /// An operand of the forward operation, or the gradient of its result, seen from the element. What it reads where an index leaves its
