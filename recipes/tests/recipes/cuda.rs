@@ -205,8 +205,9 @@ const NETWORKS: [&str; 9] = [
     "squeezenet-1.1.yaml",
     "vgg-19.yaml",
 ];
-/// Workloads of "FusionStitching": figure 1 has kernels of the families above, and loops over time run on cores alone.
-const WORKLOADS: [&str; 2] = ["bi-rnn.yaml", "figure-1.yaml"];
+/// Workloads of "FusionStitching": kernels of the families above, and loops over time, which run on cores alone.
+const WORKLOADS: [&str; 7] =
+    ["bi-rnn.yaml", "dyn-rnn.yaml", "figure-1.yaml", "logistic.yaml", "perceptron.yaml", "speech.yaml", "var-encoder.yaml"];
 /// The least number of configurations in all recipes together.
 const ENOUGH: usize = 200;
 
