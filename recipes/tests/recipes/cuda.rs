@@ -206,8 +206,18 @@ const NETWORKS: [&str; 9] = [
     "vgg-19.yaml",
 ];
 /// Workloads of "FusionStitching": kernels of the families above, and loops over time, which run on cores alone.
-const WORKLOADS: [&str; 7] =
-    ["bi-rnn.yaml", "dyn-rnn.yaml", "figure-1.yaml", "logistic.yaml", "perceptron.yaml", "speech.yaml", "var-encoder.yaml"];
+const WORKLOADS: [&str; 10] = [
+    "bi-rnn.yaml",
+    "dialog.yaml",
+    "dyn-rnn.yaml",
+    "figure-1.yaml",
+    "logistic.yaml",
+    "multi-interests.yaml",
+    "perceptron.yaml",
+    "speech.yaml",
+    "var-encoder.yaml",
+    "word2vec.yaml",
+];
 /// The least number of configurations in all recipes together.
 const ENOUGH: usize = 200;
 
