@@ -20,7 +20,13 @@ const TOGETHER: usize = 4096;
 const CONSIDERED: u64 = 512;
 
 /// The numbers of a kernel's best configurations under given layouts, with their predicted costs.
-type Ranked = Arc<Vec<(u64, f64)>>;
+type Ranked = Arc<Numbered>;
+
+/// Configurations by number, with their predicted costs.
+type Numbered = Vec<(u64, f64)>;
+
+/// By kernel and the positions of the layouts of the tensors that it touches.
+type RankedByLayouts = HashMap<(usize, Vec<usize>), Option<Ranked>>;
 
 pub struct LoopSpace {
     body: Body,
@@ -32,8 +38,7 @@ pub struct LoopSpace {
     choices: usize,
     /// The tensors of the loop with several layouts that each kernel of the body touches.
     touched: Vec<Vec<usize>>,
-    /// By kernel and the positions of the layouts of those tensors.
-    ranked: RwLock<HashMap<(usize, Vec<usize>), Option<Ranked>>>,
+    ranked: RwLock<RankedByLayouts>,
 }
 
 impl LoopSpace {
@@ -75,7 +80,7 @@ impl LoopSpace {
     }
 
     /// The position of each tensor's layout, and the number and predicted cost of each kernel's configuration.
-    fn choice(&self, n: u64) -> Option<(Vec<usize>, Vec<(u64, f64)>)> {
+    fn choice(&self, n: u64) -> Option<(Vec<usize>, Numbered)> {
         let mut digits = MixedRadix::of(n, self.count());
         let mut picks: Vec<usize> = self.knobs().iter().map(|radix| digits.below(*radix as usize)).collect();
         picks.reverse();
@@ -126,11 +131,11 @@ impl LoopSpace {
 
 /// The layouts that all kernels of the body have for a container that they read as a whole.
 fn shared(body: &Body, spaces: &[Box<dyn ConfigSpace>], outer: &str) -> Option<Vec<Layout>> {
-    let own = |space: &Box<dyn ConfigSpace>| {
+    let own = |space: &dyn ConfigSpace| {
         let found = space.tensors().iter().find(|t| body.outer(&t.data) == Some(outer));
         found.map(|t| t.layouts.clone())
     };
-    let found = spaces.iter().filter_map(own).reduce(|mut all, more| {
+    let found = spaces.iter().filter_map(|space| own(&**space)).reduce(|mut all, more| {
         all.retain(|layout| more.contains(layout));
         all
     })?;

@@ -7,7 +7,7 @@
 //! - [`dag`], [`problem`]: the operators in a topological order; patterns with scores. Patterns with a negative score and patterns that a
 //!   path leaves and enters again are no candidates.
 //! - [`score`]: the score of a pattern by a measured bandwidth curve and a measured launch time.
-//! - [`greedy`]: best score first, with an incremental topological order ([`order`]).
+//! - [`mod@greedy`]: best score first, with an incremental topological order ([`order`]).
 //! - [`intervals`]: patterns that are intervals of one order, by dynamic programming.
 //! - [`branch`]: all others, by branch and bound; bounds are duals of the linear relaxation ([`simplex`]), cycles are cut when a choice
 //!   has them ([`cycles`]).

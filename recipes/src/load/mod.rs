@@ -285,15 +285,15 @@ fn build(header: &Header, steps: Steps, outputs: &[String], problems: &mut Probl
     }
     fit(&program, &steps.operations, problems);
     let state = program.add_state("forward");
-    if problems.is_empty() {
-        if let Err(error) = sdfg::recurrence::insert(&mut program, state, steps.operations, &|_| false) {
-            let place = error.origin().map_or(Place::START, |o| Place::at(o.line, o.column));
-            let problem = match error {
-                RecurrenceError::Build(error) => Problem::Build(error.to_string()),
-                other => Problem::Recurrence(other.to_string()),
-            };
-            problems.add(place, problem);
-        }
+    if problems.is_empty()
+        && let Err(error) = sdfg::recurrence::insert(&mut program, state, steps.operations, &|_| false)
+    {
+        let place = error.origin().map_or(Place::START, |o| Place::at(o.line, o.column));
+        let problem = match error {
+            RecurrenceError::Build(error) => Problem::Build(error.to_string()),
+            other => Problem::Recurrence(other.to_string()),
+        };
+        problems.add(place, problem);
     }
     program
 }

@@ -173,7 +173,7 @@ impl Body<'_> {
                     data: operand.data.clone(),
                     subscript: operand.subscripts[*axis].to_string(),
                     dim: self.time.dim.clone(),
-                    at: operation.origin.clone(),
+                    at: operation.origin.clone().map(Box::new),
                 });
             }
         };
@@ -250,7 +250,7 @@ impl Body<'_> {
                             name: operation.name.clone(),
                             number: e.to_string(),
                             dim: self.time.dim.clone(),
-                            at: operation.origin.clone(),
+                            at: operation.origin.clone().map(Box::new),
                         });
                         return part;
                     };
@@ -261,7 +261,7 @@ impl Body<'_> {
                 }
                 Scalar::Keep { element, .. } if element.symbols().contains(index) => {
                     let (name, dim) = (operation.name.clone(), self.time.dim.clone());
-                    wrong = Some(RecurrenceError::Dropout { name, dim, at: operation.origin.clone() });
+                    wrong = Some(RecurrenceError::Dropout { name, dim, at: operation.origin.clone().map(Box::new) });
                     part
                 }
                 _ => part,

@@ -98,7 +98,11 @@ impl Time {
         let carried = dims.iter().find(|dim| shared(program, members, dim).is_some());
         Err(refused.unwrap_or_else(|| match carried {
             Some(_) => same_time(members, dims.first()),
-            None => RecurrenceError::NoDim { name: names.first().cloned().unwrap_or_default(), names, at: members[0].origin.clone() },
+            None => RecurrenceError::NoDim {
+                name: names.first().cloned().unwrap_or_default(),
+                names,
+                at: members[0].origin.clone().map(Box::new),
+            },
         }))
     }
 }
@@ -120,7 +124,7 @@ pub(super) fn same_time(members: &[&Operation], dim: Option<&String>) -> Recurre
     let names = names(members);
     let of = names.first().map_or("h", String::as_str);
     let dim = dim.map_or("t", String::as_str);
-    RecurrenceError::SameTime { example: format!("{of}[{dim}-1, … else 0]"), names, at: members[0].origin.clone() }
+    RecurrenceError::SameTime { example: format!("{of}[{dim}-1, … else 0]"), names, at: members[0].origin.clone().map(Box::new) }
 }
 
 /// The index of each member over a dim, if every result has the dim under a plain index of its own.
@@ -165,7 +169,7 @@ fn along(program: &Sdfg, members: &[&Operation], dim: &str) -> Result<Option<Tim
                         data: operand.data.clone(),
                         subscript,
                         dim: dim.to_string(),
-                        at: reader.origin.clone(),
+                        at: reader.origin.clone().map(Box::new),
                     }));
                 }
             }
@@ -178,7 +182,12 @@ fn along(program: &Sdfg, members: &[&Operation], dim: &str) -> Result<Option<Tim
     if let Some(other) = carried.iter().find(|c| c.distance.signum() != first.distance.signum()) {
         let at = |c: &Carried| c.operand.subscripts[c.axis].to_string();
         let origin = other.reader.origin.clone();
-        return Err(RecurrenceError::BothWays { data: other.operand.data.clone(), first: at(first), second: at(other), at: origin });
+        return Err(RecurrenceError::BothWays {
+            data: other.operand.data.clone(),
+            first: at(first),
+            second: at(other),
+            at: origin.map(Box::new),
+        });
     }
     Ok(Some(Time { dim: dim.to_string(), indices, reversed: first.distance > 0 }))
 }

@@ -33,25 +33,25 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecurrenceError {
     #[error("{} need each other at one time: this is a cycle; let one of them read an earlier time, as in `{example}`", steps(.names))]
-    SameTime { names: Vec<String>, example: String, at: Option<Origin> },
+    SameTime { names: Vec<String>, example: String, at: Option<Box<Origin>> },
     #[error(
         "`{data}` is read at `{first}` and at `{second}`, so neither an earlier nor a later time can come first; read one direction alone"
     )]
-    BothWays { data: String, first: String, second: String, at: Option<Origin> },
+    BothWays { data: String, first: String, second: String, at: Option<Box<Origin>> },
     #[error(
         "{} depend on themselves, but `{name}` has no dim that all of them run along; let each result have the dim of time", steps(.names)
     )]
-    NoDim { names: Vec<String>, name: String, at: Option<Origin> },
+    NoDim { names: Vec<String>, name: String, at: Option<Box<Origin>> },
     #[error("`{name}` reads `{data}` at `{subscript}` and makes it too; a loop reads its results at `{dim}` plus or minus a number")]
-    Distance { name: String, data: String, subscript: String, dim: String, at: Option<Origin> },
+    Distance { name: String, data: String, subscript: String, dim: String, at: Option<Box<Origin>> },
     #[error(
         "`{name}` reads `{data}` at `{subscript}`, in a loop over `{dim}`; read one place along one axis there, or copy what is read in a step of its own"
     )]
-    Window { name: String, data: String, subscript: String, dim: String, at: Option<Origin> },
+    Window { name: String, data: String, subscript: String, dim: String, at: Option<Box<Origin>> },
     #[error("`{name}` uses the number `{number}` in a loop over `{dim}`; it must be a sum of multiples of indices, sizes and numbers")]
-    Number { name: String, number: String, dim: String, at: Option<Origin> },
+    Number { name: String, number: String, dim: String, at: Option<Box<Origin>> },
     #[error("`{name}` has a dropout in a loop over `{dim}`; apply it to what the loop is given or to what it makes")]
-    Dropout { name: String, dim: String, at: Option<Origin> },
+    Dropout { name: String, dim: String, at: Option<Box<Origin>> },
     #[error(transparent)]
     Build(#[from] BuildError),
 }
@@ -66,8 +66,8 @@ impl RecurrenceError {
     pub fn origin(&self) -> Option<&Origin> {
         use RecurrenceError::{BothWays, Build, Distance, Dropout, NoDim, Number, SameTime, Window};
         match self {
-            SameTime { at, .. } | BothWays { at, .. } | NoDim { at, .. } | Distance { at, .. } => at.as_ref(),
-            Window { at, .. } | Number { at, .. } | Dropout { at, .. } => at.as_ref(),
+            SameTime { at, .. } | BothWays { at, .. } | NoDim { at, .. } | Distance { at, .. } => at.as_deref(),
+            Window { at, .. } | Number { at, .. } | Dropout { at, .. } => at.as_deref(),
             Build(_) => None,
         }
     }

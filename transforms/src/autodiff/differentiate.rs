@@ -103,7 +103,7 @@ pub enum DifferentiateError {
     #[error("{}{error}", place(.at))]
     Operator { error: OperatorError, at: Option<Origin> },
     #[error("{}the gradient of a loop is no loop: {error}", place(.at))]
-    Recurrence { error: RecurrenceError, at: Option<Origin> },
+    Recurrence { error: Box<RecurrenceError>, at: Option<Origin> },
     #[error(transparent)]
     Build(#[from] BuildError),
 }
@@ -111,7 +111,7 @@ pub enum DifferentiateError {
 impl From<RecurrenceError> for DifferentiateError {
     fn from(error: RecurrenceError) -> Self {
         let at = error.origin().cloned();
-        DifferentiateError::Recurrence { error, at }
+        DifferentiateError::Recurrence { error: Box::new(error), at }
     }
 }
 

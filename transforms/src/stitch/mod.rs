@@ -2,12 +2,12 @@
 //!
 //! - [`graph`]: operators and tensors, of a program or of a graph from elsewhere; [`units`] makes it of a program.
 //! - [`classes`]: what an operator is to those around it.
-//! - [`ladder`]: substitution fusion. Everything between two neighbouring partition operators is a pattern; the set of partition operators
+//! - [`mod@ladder`]: substitution fusion. Everything between two neighbouring partition operators is a pattern; the set of partition operators
 //!   grows rung by rung.
-//! - [`explore`]: bounded growth of patterns around seeds.
+//! - [`mod@explore`]: bounded growth of patterns around seeds.
 //! - [`pattern`]: bytes that a pattern saves, whether what it hands on fits on chip, and its structure.
 //!
-//! - [`candidates`]: those patterns of a program of which composition or fusion makes one kernel ([`kernel`]); [`pass`] makes it.
+//! - [`mod@candidates`]: those patterns of a program of which composition or fusion makes one kernel ([`kernel`]); [`pass`] makes it.
 //!
 //! Nothing is timed or chosen here.
 //!

@@ -295,7 +295,7 @@ impl Real for f64 {
 /// # Safety
 /// `at` is an element of the container at `from`.
 unsafe fn row(from: *const u8, dtype: Dtype, at: usize) -> Option<usize> {
-    let whole = |value: f64| (value >= 0.0 && value < 9e15 && value.fract() == 0.0).then_some(value as usize);
+    let whole = |value: f64| ((0.0..9e15).contains(&value) && value.fract() == 0.0).then_some(value as usize);
     // SAFETY: as promised by the caller.
     unsafe {
         match dtype {
