@@ -69,6 +69,15 @@ pub fn split<'a>(spec: &'a KernelSpec, config: &'a KernelConfig) -> Result<(Cow<
     Ok((spec, config))
 }
 
+/// Dims whose sizes must be multiples of a block under a configuration: those that it holds in blocks, and those walked with them.
+///
+/// # Errors
+/// Layouts with blocks of blocks or of different sizes along a dim.
+pub fn granules(spec: &KernelSpec, config: &KernelConfig) -> Result<Vec<(String, i64)>, KernelError> {
+    let blocks = blocks(spec, config)?;
+    Ok(blocks.iter().flat_map(|(dim, block)| together(spec, dim).into_iter().map(|dim| (dim, i64::from(*block)))).collect())
+}
+
 /// A container's dims, sizes and two of its layouts, with the dims split that either holds in blocks.
 pub(crate) fn plain(dims: &[(String, i64)], layouts: [&Layout; 2]) -> Option<(Dims, [Layout; 2])> {
     let mut found = Blocks::new();

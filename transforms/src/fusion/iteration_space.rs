@@ -439,21 +439,35 @@ fn own_dim(index: &Index, taken: &[String], program: &Sdfg) -> Option<String> {
     program.dims.keys().find(|dim| !taken.contains(dim) && program.size_of(dim) == size).cloned()
 }
 
-/// Whether all accesses to a container begin at the same element. A statement that writes one part of a stacked container and a
-/// statement that reads another part share no data.
+/// Whether all accesses to a container begin at the same element and no read goes on beyond what is written here. A statement that writes
+/// one part of a stacked container and a statement that reads another part, or all parts, share no data.
 fn in_one_part(statements: &[Statement], uses: &Uses, data: &str, program: &Sdfg) -> bool {
-    let begin = |statement: &Statement, memlet: &Memlet| -> Option<Vec<i64>> {
+    // The first and the last element along each dim.
+    let ends = |statement: &Statement, memlet: &Memlet| -> Option<Vec<(i64, i64)>> {
         let zeros = statement.indices.iter().map(|i| (i.name.clone(), Expr::Int(0))).collect();
-        let first = |range: &sdfg::Range| match range {
-            sdfg::Range::At(e) | sdfg::Range::Span { start: e, .. } => e.substitute(&zeros).eval(&program.sizes).ok(),
+        let lasts = statement.indices.iter().map(|i| (i.name.clone(), i.stop.clone() - Expr::Int(1))).collect();
+        let of = |range: &sdfg::Range| match range {
+            sdfg::Range::At(e) => Some((e.substitute(&zeros).eval(&program.sizes).ok()?, e.substitute(&lasts).eval(&program.sizes).ok()?)),
+            sdfg::Range::Span { start, stop, .. } => {
+                let last = stop.substitute(&lasts).eval(&program.sizes).ok()? - 1;
+                Some((start.substitute(&zeros).eval(&program.sizes).ok()?, last))
+            }
         };
-        memlet.subset.iter().map(first).collect()
+        memlet.subset.iter().map(of).collect()
     };
-    let reads = uses.readers(data).iter().flat_map(|n| statements[*n].reads_of(data).map(|m| begin(&statements[*n], m)));
-    let writes = uses.writers(data).iter().flat_map(|n| statements[*n].writes_of(data).map(|m| begin(&statements[*n], m)));
-    let mut begins = reads.chain(writes);
-    let first = begins.next();
-    begins.all(|begin| Some(begin) == first)
+    let reads = uses.readers(data).iter().flat_map(|n| statements[*n].reads_of(data).map(|m| ends(&statements[*n], m)));
+    let writes = uses.writers(data).iter().flat_map(|n| statements[*n].writes_of(data).map(|m| ends(&statements[*n], m)));
+    let (reads, writes): (Vec<_>, Vec<_>) = (reads.collect(), writes.collect());
+    // Places that depend on more than indices and sizes are the same only if none is known.
+    if reads.iter().chain(&writes).all(Option::is_none) {
+        return true;
+    }
+    let Some(writes) = writes.into_iter().collect::<Option<Vec<_>>>() else { return false };
+    let Some(first) = writes.first() else { return true };
+    let begins = |one: &[(i64, i64)]| one.iter().zip(first).all(|(a, b)| a.0 == b.0);
+    let written = |d: usize| writes.iter().map(|w| w[d].1).max().unwrap_or(0);
+    let covered = |read: &[(i64, i64)]| read.iter().enumerate().all(|(d, (_, last))| *last <= written(d));
+    writes.iter().all(|w| begins(w)) && reads.into_iter().all(|read| read.is_some_and(|read| begins(&read) && covered(&read)))
 }
 
 /// Statements sharing an inner loop: (sorted names of inner indices, members in order). A statement goes into the earliest

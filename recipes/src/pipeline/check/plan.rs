@@ -33,7 +33,11 @@ impl Verification {
 pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, device: &Arc<dyn Device>) -> Result<Verification, PipelineError> {
     let mut granules = Vec::new();
     for (_, _, unit) in candidate.program.units() {
-        granules.extend(device.granules(&KernelSpec::new(&candidate.program, &unit)?));
+        let spec = KernelSpec::new(&candidate.program, &unit)?;
+        granules.extend(device.granules(&spec));
+        if let Some(config) = candidate.configuration.kernels.get(unit.name()) {
+            granules.extend(kernels::split_blocked_dims::granules(&spec, config)?);
+        }
     }
     let [program, reference] =
         [&candidate.program, operators].map(|p| with_small_sizes_for(p, candidate.configuration.all_layouts(), &granules, (&[], i64::MAX)));

@@ -203,7 +203,8 @@ impl<'a> DeviceBench<'a> {
     /// The program at the small sizes at which a configuration of a kernel, or of a relayout, is checked. Sizes that are constants in the
     /// kernel's code are kept, unless the interpreter would take too long.
     fn small(&self, spec: Option<&KernelSpec>, config: &KernelConfig) -> Arc<Sdfg> {
-        let granules = spec.map(|spec| self.device.granules(spec)).unwrap_or_default();
+        let mut granules = spec.map(|spec| self.device.granules(spec)).unwrap_or_default();
+        granules.extend(spec.and_then(|spec| kernels::split_blocked_dims::granules(spec, config).ok()).unwrap_or_default());
         let blocks = config.layouts.values().flat_map(|l| l.blocks().unwrap_or_default());
         let blocks: BTreeSet<(String, u32)> = blocks.map(|(dim, block)| (dim.to_string(), block)).collect();
         let with = |whole: &[String], most: i64| {

@@ -142,14 +142,17 @@ pub struct SweepInput {
 /// Builds the selection problem of a program: the configuration spaces of its kernels and relayouts, the layouts that bind them, and the
 /// fingerprints of its containers' values.
 pub fn build_problem(program: &Sdfg, device: &dyn Device) -> Result<SweepInput, PipelineError> {
-    let kernels = swept_kernels(program, device)?;
+    let mut kernels = swept_kernels(program, device)?;
+    let once = Once::of(program)?;
+    for kernel in &mut kernels {
+        kernel.once = once.kernels.contains(&kernel.spec.name);
+    }
     let relayouts = relayout_spaces(program, &kernels);
     let all: Vec<&dyn KernelSpace> = kernels.iter().map(|k| k as &dyn KernelSpace).collect();
     let touched = |data: &String| all.iter().any(|s| s.tensors().iter().any(|t| t.data == *data));
     let boundary = boundary(program).into_iter().filter(|(d, _)| touched(d)).collect();
     let ties = ties(program).into_iter().filter(|(a, b)| touched(a) && touched(b)).collect();
     let mut problem = SelectionProblem::of(&all, &relayouts, boundary, ties);
-    let once = Once::of(program)?;
     for kernel in &mut problem.kernels {
         kernel.once = once.kernels.contains(&kernel.name);
     }

@@ -2,7 +2,6 @@
 
 use super::dim_order::{boundary, flat_order, follows, pytorch_order};
 use crate::pipeline::PipelineError;
-use crate::pipeline::run::Once;
 use kernels::device::Device;
 use kernels::{ConfigSpace, KernelClass, KernelSpec};
 use layouts::measure::space::{KernelSpace, RelayoutSpace, TensorSpace, by_predicted_cost};
@@ -25,7 +24,7 @@ pub struct SweptKernel {
     /// Prescribed layouts of containers at the boundary.
     fixed: BTreeMap<String, Layout>,
     /// Whether it runs once, before the first step.
-    once: bool,
+    pub(super) once: bool,
     /// Computed once, because ranking takes long.
     seeds: OnceLock<Vec<u64>>,
 }
@@ -201,12 +200,7 @@ const SEEDS: usize = 6;
 
 /// Every kernel of a program, in execution order.
 pub fn swept_kernels(program: &Sdfg, device: &dyn Device) -> Result<Vec<SweptKernel>, PipelineError> {
-    let once = Once::of(program)?.kernels;
-    let swept = |(state, _, unit): &(StateId, _, Unit)| {
-        let kernel = SweptKernel::new(program, *state, unit, device)?;
-        Ok(SweptKernel { once: once.contains(&kernel.spec.name), ..kernel })
-    };
-    program.units().iter().map(swept).collect()
+    program.units().iter().map(|(state, _, unit)| SweptKernel::new(program, *state, unit, device)).collect()
 }
 
 /// One relayout space for each container that kernels touch and that has more than one layout. Generated kernels cannot copy bits, so
