@@ -72,7 +72,7 @@ def main():
     if verb == "tensors":
         from safetensors.numpy import save_file
 
-        save_file({n: np.ascontiguousarray(v) for n, v in workload.as_recipe(workload.tensors).items()}, arguments[1])
+        save_file({n: np.array(v, order="C") for n, v in workload.as_recipe(workload.tensors).items()}, arguments[1])
     elif verb == "results":
         np.savez(arguments[1], **workload.as_recipe(results(workload)))
     elif verb == "times":
