@@ -111,7 +111,7 @@ def main():
                 print(f"{name}: {error}", file=sys.stderr)
         rows.append(row)
     lines = [
-        "| workload | kernels | dispatches | XLA:CPU | ÷ ours | XLA:GPU | ÷ ours | ours, ms | JAX, ms | ÷ ours (95%) | error against f64 |",
+        "| workload | kernels | dispatches | XLA:CPU | ÷ ours | XLA:GPU | ÷ ours | ours, ms | JAX, ms | ÷ ours (95%, of few turns all) | error against f64 |",
         "| --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
     ]
     for row in rows:
@@ -125,11 +125,13 @@ def main():
             shown(times.get("ours"), "{:.3g}"), shown(times.get("jax"), "{:.3g}"), ratio, shown(row.get("error"), "{:.1e}"),
         ]
         lines.append("| " + " | ".join(cells) + " |")
+    # Figure 1 is an example of the paper, none of its workloads.
+    counted = [row for row in rows if row["workload"] != "figure-1"]
     means = {
-        "xla_cpu": geometric(row["fewer"]["xla_cpu"] for row in rows), "xla_gpu": geometric(row["fewer"]["xla_gpu"] for row in rows),
-        "step": geometric(row.get("ratio") for row in rows),
+        "xla_cpu": geometric(row["fewer"]["xla_cpu"] for row in counted), "xla_gpu": geometric(row["fewer"]["xla_gpu"] for row in counted),
+        "step": geometric(row.get("ratio") for row in counted),
     }
-    lines.append(f"| geometric mean | | | | {shown(means['xla_cpu'])} | | {shown(means['xla_gpu'])} | | | {shown(means['step'])} | |")
+    lines.append(f"| geometric mean without Figure 1 | | | | {shown(means['xla_cpu'])} | | {shown(means['xla_gpu'])} | | | {shown(means['step'])} | |")
     print("\n".join(lines))
     json.dump({"rows": rows, "geometric": means}, open(f"{arguments.folder}/stitching.json", "w"), indent=1)
     open(f"{arguments.folder}/stitching.md", "w").write("\n".join(lines) + "\n")
