@@ -18,7 +18,7 @@
 #
 # The packages below are pip's, in an environment that is made under target/ the first time (1 GB with XLA's compiler for GPUs; without that
 # one, if it cannot be had). The same command again keeps plans and counts that are there, and times anew. Nothing else should run on the
-# machine: the table says how busy others kept it.
+# machine: the JSON has the load at each row.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 memlet=${MEMLET:-target/release/memlet}
