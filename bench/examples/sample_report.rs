@@ -400,6 +400,7 @@ fn sample() -> Report {
             reason: "contractions are left alone: gamma sums over k, which the softmax iterates independently".into(),
             kind: String::new(),
         }],
+        phases: vec![],
     }
 }
 

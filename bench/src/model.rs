@@ -73,6 +73,18 @@ pub struct Report {
     pub policy: Vec<PolicyRow>,
     #[serde(default)]
     pub refusals: Vec<FusionRefusal>,
+    /// Where the time of the command went until the report, with `--timings`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<PhaseSeconds>,
+}
+
+/// Seconds of one phase of the command.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PhaseSeconds {
+    pub phase: String,
+    pub wall_s: f64,
+    /// Of all threads, and of all compilers.
+    pub cpu_s: f64,
 }
 
 /// The program after one stage of the optimisation.

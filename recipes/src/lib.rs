@@ -7,6 +7,7 @@ pub mod compare;
 pub mod load;
 pub mod pipeline;
 pub mod schema;
+pub mod timings;
 
 // Programs and spaces make many small allocations; Cargo.toml states the gain.
 #[global_allocator]

@@ -207,6 +207,11 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
     ];
     // Only libraries on GPUs have algorithms to choose from.
     parts.retain(|part| part.id != "products" || !report.products.is_empty());
+    if !report.phases.is_empty() {
+        let intro =
+            "Where the time of the command went until this page was made. Seconds of the processor are those of all threads and compilers.";
+        parts.push(part("timings", "Time of the command", intro, None, vec![("Phases", tables::phases(report))]));
+    }
     parts
 }
 

@@ -204,6 +204,15 @@ pub fn classes(report: &Report) -> Table {
     table
 }
 
+/// Where the time of the command went.
+pub fn phases(report: &Report) -> Table {
+    let mut table = Table::new(&[("phase", "", Left), ("wall clock", "s", Right), ("processor", "s", Right)]);
+    for row in &report.phases {
+        table.row(vec![Cell::text(&row.phase), Cell::text(format!("{:.2}", row.wall_s)), Cell::text(format!("{:.2}", row.cpu_s))]);
+    }
+    table
+}
+
 /// Table II.
 pub fn algebraic(report: &Report) -> Table {
     let columns = [

@@ -20,6 +20,7 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::variants::programs;
 use crate::pipeline::variants::rewrite_options::RewriteOptions;
 use crate::pipeline::variants::table::VariantId;
+use crate::timings::{Phase, during};
 use sdfg::movement::{Definition, Movement, MovementError, OperatorRow, definitions, movement, operators};
 use sdfg::{Class, Direction, Sdfg};
 use serde::Serialize;
@@ -130,8 +131,8 @@ pub struct Analysis {
 pub fn analyze(recipe: &Recipe, options: impl Into<RewriteOptions>) -> Result<Analysis, PipelineError> {
     let options = &options.into();
     let unfused = crate::pipeline::oracle::operators::differentiated(recipe)?;
-    let (variant, composed) =
-        rayon::join(|| programs::plain(recipe, VariantId::Fused, options), || programs::plain(recipe, VariantId::GemmFused, options));
+    let made = |id| programs::plain(recipe, id, options);
+    let (variant, composed) = during(Phase::Rewrite, || rayon::join(|| made(VariantId::Fused), || made(VariantId::GemmFused)));
     let (variant, composed) = (variant?, composed?);
     let operators: Vec<OperatorEntry> = operators(&unfused).map_err(fault)?.into_iter().map(operator).collect();
     let occurrences = occurrences(&variant.operators);

@@ -19,6 +19,7 @@ use crate::pipeline::run::memory::expected;
 use crate::pipeline::variants::checked_programs::checked_programs;
 use crate::pipeline::variants::programs::Programs;
 use crate::pipeline::variants::rewrite_options::RewriteOptions;
+use crate::timings::{Counts, Phase, during};
 use bench::table::{Cell, Table};
 use bench::{Bytes, Load, Watch};
 use clap::Args;
@@ -120,6 +121,21 @@ pub struct MeasurementSession {
 }
 
 impl MeasurementSession {
+    /// What was made and measured so far.
+    pub fn counts(&self, sweeps: &SweptPrograms) -> Counts {
+        let programs: Vec<&SweptProgram> = sweeps.variants.iter().chain(&sweeps.trials).chain(&sweeps.unfused).collect();
+        let (compiled, compiler_runs) = kernels::target::cpu::compile::compiled_so_far();
+        Counts {
+            nodes: self.programs.unfused.states().map(|(_, state)| state.nodes().count()).sum(),
+            programs: programs.len(),
+            kernels: programs.iter().map(|swept| swept.kernels.len()).sum(),
+            configurations: self.store.all().count(),
+            compiled,
+            compiler_runs,
+            measurements: programs.iter().map(|swept| swept.spent.measured as usize).sum(),
+        }
+    }
+
     /// Keeps the first candidates that fit into memory at once, because they are timed in turns. Returns whether all fit.
     pub fn together(&self, candidates: &mut Vec<Candidate>, say: &dyn Fn(&str)) -> Result<bool, PipelineError> {
         let mut all = Bytes(0);
@@ -197,7 +213,7 @@ impl MeasureArgs {
             let why = "an accelerator is planned for and not measured; use `memlet optimize RECIPE --device FILE`".to_string();
             return Err(PipelineError::Plan { file: path.display().to_string(), why });
         }
-        let recipe = self.recipe.load()?;
+        let recipe = during(Phase::Load, || self.recipe.load())?;
         // Missing devices are reported before anything takes time.
         let device = self.device.open()?;
         for other in self.device.each().iter().skip(1) {

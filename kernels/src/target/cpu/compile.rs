@@ -53,6 +53,14 @@ pub fn spent_on_gemm_libraries() -> Duration {
     Duration::from_micros(GEMM_LIBRARIES.load(Ordering::Relaxed))
 }
 
+/// Texts that this process has compiled, and runs of the compiler.
+static COMPILED: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+/// How many texts this process has compiled so far, and in how many runs of the compiler.
+pub fn compiled_so_far() -> (u64, u64) {
+    (COMPILED[0].load(Ordering::Relaxed), COMPILED[1].load(Ordering::Relaxed))
+}
+
 /// What one run of the compiler makes.
 enum CompileJob {
     /// A library of packing and products, of its text.
@@ -185,6 +193,7 @@ impl Toolchain {
         let whole: String = texts.iter().map(|(hash, text)| renamed(hash, text)).collect();
         let library = self.library(first);
         self.compile(name, &whole, &library)?;
+        COMPILED[0].fetch_add(rest.len() as u64, Ordering::Relaxed);
         for (hash, _) in rest {
             let link = self.library(hash);
             match std::fs::hard_link(&library, &link) {
@@ -255,6 +264,7 @@ impl Toolchain {
         let made = run(&mut compiler, name, &file, &self.cache);
         std::fs::rename(&source_aside, &file).map_err(cache(&file))?;
         made?;
+        COMPILED.iter().for_each(|count| _ = count.fetch_add(1, Ordering::Relaxed));
         std::fs::rename(&library_aside, library).map_err(cache(library))
     }
 }

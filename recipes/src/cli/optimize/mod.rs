@@ -16,6 +16,7 @@ use crate::pipeline::choose::solve::{Asked, decide};
 use crate::pipeline::choose::sweep_all::{Choices, SweptPrograms, choose};
 use crate::pipeline::report::{self, Finished};
 use crate::pipeline::run::execute::Execution;
+use crate::timings::{self, Counts, Phase, PhaseRow, enter};
 use bench::model::Certainty;
 use bench::unit::significant;
 use clap::Args;
@@ -39,6 +40,9 @@ pub struct OptimizeArgs {
     /// Take the plan that needs the least memory among plans that take at most this much longer than the fastest
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "1%")]
     pub memory_slack: f64,
+    /// Print where the time went: wall-clock and processor seconds of each phase, and what was made and measured
+    #[arg(long)]
+    pub timings: bool,
 }
 
 /// Time for timing plans as wholes, if no option gives it.
@@ -57,6 +61,7 @@ impl OptimizeArgs {
         if let Some(description) = &self.measure.device.description {
             return accelerator::run(&self.measure.recipe, description, self.measure.json, self.measure.out.clone());
         }
+        timings::start();
         let mut session = self.measure.open()?;
         let sweeps = self.measure.sweep(&mut session, 1.0)?;
         self.measure.table(&coverage(&sweeps));
@@ -65,7 +70,7 @@ impl OptimizeArgs {
         let mut outcome = RunSummary::of(&sweeps, stored, session.pace);
         if sweeps.finish == Finish::Interrupted {
             self.say(INTERRUPTED);
-            return self.done(&outcome);
+            return self.done(outcome, session.counts(&sweeps));
         }
         let path = session.out.join("plan.json");
         let learned = session.store.learned();
@@ -81,7 +86,7 @@ impl OptimizeArgs {
             self.say(&format!("time it again with: memlet run {}", path.display()));
             outcome.winner = Some(plan.chosen.name.clone());
             outcome.plan = Some(path);
-            return self.done(&outcome);
+            return self.done(outcome, session.counts(&sweeps));
         }
         let (choices, certainty) = self.choices(&sweeps, &session, &mut outcome)?;
         let say = |text: &str| self.say(text);
@@ -95,13 +100,14 @@ impl OptimizeArgs {
         }
         let contested = contest.race(candidates)?;
         (outcome.verified, outcome.refused) = (contest.verified(), contest.refused());
-        let Some(contested) = contested else { return self.done(&outcome) };
+        let Some(contested) = contested else { return self.done(outcome, session.counts(&sweeps)) };
         outcome.wholes(&contested.timed, &contested.candidates);
         self.tell(&outcome, &contested);
         self.measure.say(&messages::agreement(&contested, &choices[0].selections[0], session.store.cache(), session.pace.load));
         let plan = contest.plan_of(&contested.candidates[contested.taken]);
         plan.write(&path)?;
         write_kernels(&session.out.join("kernels"), &plan, earlier.as_ref(), &session.device)?;
+        let in_report = enter(Phase::Report);
         let finished = Finished {
             analysis: &analyze(&session.recipe, &session.programs.options)?,
             programs: &session.programs,
@@ -117,7 +123,14 @@ impl OptimizeArgs {
             device: &*session.device,
             load: [("kernels", session.pace.load), ("plans", contested.load())],
         };
-        report::write(&session.out, &report::build(&finished)?, &session.store)?;
+        let mut built = report::build(&finished)?;
+        if self.timings {
+            let phases = timings::so_far(Counts::default()).map(|timings| timings.phases).unwrap_or_default();
+            let row = |row: PhaseRow| bench::model::PhaseSeconds { phase: row.phase.name().into(), wall_s: row.wall_s, cpu_s: row.cpu_s };
+            built.phases = phases.into_iter().map(row).collect();
+        }
+        report::write(&session.out, &built, &session.store)?;
+        drop(in_report);
         let page = session.out.join("report.html");
         self.say(&messages::summary(&contested, &report::coverage(&sweeps)));
         self.say(&format!("report: {}", page.display()));
@@ -131,7 +144,8 @@ impl OptimizeArgs {
         (outcome.plan, outcome.report) = (Some(path), Some(page));
         drop(contest);
         session.ledger.settle(learned)?;
-        self.done(&outcome)
+        let counts = session.counts(&sweeps);
+        self.done(outcome, counts)
     }
 
     /// The selections from the measurements, best first; prints the tables of fusions, products and selections.
@@ -183,9 +197,17 @@ impl OptimizeArgs {
         self.measure.say(&format!("{text}\n"));
     }
 
-    fn done(&self, outcome: &RunSummary) -> Result<(), PipelineError> {
+    fn done(&self, mut outcome: RunSummary, counts: Counts) -> Result<(), PipelineError> {
+        if self.timings {
+            outcome.timings = timings::so_far(counts);
+            self.say("");
+            if let Some(timings) = &outcome.timings {
+                self.measure.table(&summary::table_of_timings(timings));
+                self.say(&summary::line_of_counts(&timings.counts));
+            }
+        }
         if self.measure.json {
-            outln!("{}", serde_json::to_string(outcome).map_err(|e| PipelineError::Internal(e.to_string()))?);
+            outln!("{}", serde_json::to_string(&outcome).map_err(|e| PipelineError::Internal(e.to_string()))?);
         }
         Ok(())
     }
@@ -198,6 +220,7 @@ const REDRAWING: Duration = Duration::from_secs(2);
 /// Selects among all programs as one problem with alternatives, in which the program and its layouts are one decision, and writes its
 /// certificate to the output folder. Returns a message and the robustness of the selection.
 fn certify(sweeps: &SweptPrograms, session: &MeasurementSession) -> Result<(String, Option<Certainty>), PipelineError> {
+    let _phase = enter(Phase::Select);
     // The problem that `memlet solve` reads from the records.
     let keys = |p: &layouts::SelectionProblem| p.kernels.iter().map(|k| k.key.clone()).collect::<BTreeSet<String>>();
     let swept: BTreeSet<String> = sweeps.variants.iter().flat_map(|s| keys(&s.problem)).collect();

@@ -18,6 +18,7 @@ use crate::pipeline::run::execute::Execution;
 use crate::pipeline::run::race_plans::{Race, Timed, finals, time_plans, winner};
 use crate::pipeline::run::tune_in_step::tune_in_step;
 use crate::pipeline::variants::table::{Contention, VariantId, VariantKey};
+use crate::timings::{Phase, enter};
 use bench::Load;
 use bench::unit::significant;
 use layouts::Method;
@@ -153,6 +154,7 @@ impl<'a> PlanRace<'a> {
         sweeps: &'a SweptPrograms,
         say: &'a dyn Fn(&str),
     ) -> Result<Self, PipelineError> {
+        let _phase = enter(Phase::Check);
         let folder = session.out.join("plans");
         fresh_folder(&folder)?;
         let (baselines, left_out) = baselines(sweeps, &session.store)?;
@@ -205,11 +207,13 @@ impl<'a> PlanRace<'a> {
     }
 
     fn small(&self, candidate: &Candidate) -> Result<Verification, PipelineError> {
+        let _phase = enter(Phase::Check);
         verify_small(candidate, &self.session.programs.operators, &self.session.pool, &self.session.device)
     }
 
     /// Verifies a candidate at full size, against the plainest plan or, where that does not fit into memory, against another candidate.
     fn full(&self, candidate: &Candidate, others: &[Candidate]) -> Option<Result<Verification, PipelineError>> {
+        let _phase = enter(Phase::Check);
         let differences = |other: &&Candidate| candidate.differences(other);
         let other = others.iter().max_by_key(differences).filter(|other| differences(other) > 0);
         let Some(reference) = self.plainest.as_ref().or(other) else {
@@ -275,6 +279,7 @@ impl<'a> PlanRace<'a> {
 
     /// Times the candidates in turns; `None` without candidates.
     pub fn race(&mut self, mut candidates: Vec<Candidate>) -> Result<Option<RaceResult>, PipelineError> {
+        let _phase = enter(Phase::Race);
         let (session, say) = (self.session, self.verdicts.say);
         // A first race of all candidates shows which are worth more time.
         let together = session.together(&mut candidates, say)?;

@@ -6,6 +6,7 @@ use crate::pipeline::choose::plan::PlanRefusal;
 use crate::pipeline::choose::sweep_all::{Choices, SweptPrograms};
 use crate::pipeline::run::candidate::Candidate;
 use crate::pipeline::run::race_plans::Timed;
+use crate::timings::{Counts, Timings};
 use bench::model::Certainty;
 use bench::table::Table;
 use bench::unit::significant;
@@ -35,6 +36,9 @@ pub struct RunSummary<'a> {
     pub winner: Option<String>,
     pub plan: Option<PathBuf>,
     pub report: Option<PathBuf>,
+    /// Where the time went, with `--timings`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timings: Option<Timings>,
 }
 
 #[derive(Serialize)]
@@ -74,6 +78,27 @@ pub struct TimedPlan {
     pub peak_bytes: u64,
     /// Whether it was clearly slower in the first race and has only that race's times, which are not comparable with the others.
     pub first_race_only: bool,
+}
+
+/// Seconds of each phase, and of all.
+pub fn table_of_timings(timings: &Timings) -> Table {
+    let mut rows = table(&["phase", "wall s", "cpu s", "share of wall"]);
+    let share = |wall: f64| format!("{:.1}%", 100.0 * wall / timings.wall_s.max(f64::MIN_POSITIVE));
+    let seconds = |s: f64| format!("{s:.2}");
+    for row in &timings.phases {
+        rows.row(cells(vec![row.phase.name().to_string(), seconds(row.wall_s), seconds(row.cpu_s), share(row.wall_s)]));
+    }
+    rows.row(cells(vec!["all".into(), seconds(timings.wall_s), seconds(timings.cpu_s), share(timings.wall_s)]));
+    rows
+}
+
+/// What was made and measured, as a line.
+pub fn line_of_counts(counts: &Counts) -> String {
+    let Counts { nodes, programs, kernels, configurations, compiled, compiler_runs, measurements } = counts;
+    format!(
+        "{nodes} nodes in the unfused program; {programs} programs with {kernels} kernels; {configurations} configurations in the records, \
+         {measurements} measured now; {compiled} texts compiled in {compiler_runs} runs of the compiler"
+    )
 }
 
 fn median(samples: &[f64]) -> f64 {
@@ -124,6 +149,7 @@ impl<'a> RunSummary<'a> {
             winner: None,
             plan: None,
             report: None,
+            timings: None,
         }
     }
 

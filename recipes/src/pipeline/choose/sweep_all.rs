@@ -10,6 +10,7 @@ use crate::pipeline::measure::{
 use crate::pipeline::oracle::{difference, with_small_sizes};
 use crate::pipeline::run::{Candidate, Target};
 use crate::pipeline::variants::{KernelSource, PartialFusionLog, Programs, Variant, VariantId, VariantKey, merge_variants};
+use crate::timings::{Phase, during, enter};
 use bench::unit::significant;
 use kernels::KernelSpec;
 use kernels::device::Device;
@@ -227,7 +228,7 @@ fn unreached(variants: &[Variant], unaffordable: &[(usize, String)]) -> Option<S
 
 /// Milliseconds of a program's best selection, or of a good one where the best takes long to find.
 fn quick(problem: &layouts::SelectionProblem, store: &Store) -> Option<f64> {
-    layouts::select(problem, store, Method::Exact, QUICK).ok().map(|s| s.total_ms)
+    during(Phase::Select, || layouts::select(problem, store, Method::Exact, QUICK)).ok().map(|s| s.total_ms)
 }
 
 /// Whether earlier sweeps have spent a first look's share of the budget on a program.
@@ -256,7 +257,8 @@ fn combine(
     let known = lent.iter().flat_map(|(_, swept)| &swept.problem.kernels).map(|k| k.key.clone()).collect();
     let mut found: Option<(Variant, SweptProgram)> = None;
     for round in 1..=POLICY.merging_rounds {
-        let variants = layouts::select(&among, with.store, Method::Exact, Limits::default())?.configuration.variants;
+        let variants =
+            during(Phase::Select, || layouts::select(&among, with.store, Method::Exact, Limits::default()))?.configuration.variants;
         if labels[..competing].iter().any(|label| among.programs.get(label) == Some(&variants)) {
             return Ok(None);
         }
@@ -268,7 +270,8 @@ fn combine(
             return Err(PipelineError::Combined(why));
         }
         // The program is checked before it is timed: the same name could stand for different values in two programs.
-        if let Some(wrong) = difference(&with_small_sizes(&lent[0].0.program), &with_small_sizes(&variant.program)) {
+        let computed = || difference(&with_small_sizes(&lent[0].0.program), &with_small_sizes(&variant.program));
+        if let Some(wrong) = during(Phase::Check, computed) {
             return Err(PipelineError::Combined(format!("they would compute something else: {wrong}")));
         }
         // The last round measures nothing new, so that its selection stands.
@@ -303,6 +306,7 @@ pub struct Choices {
 /// # Errors
 /// No variant with a selection.
 pub fn choose(sweeps: &SweptPrograms, store: &Store) -> Result<(Vec<Choices>, Vec<String>), PipelineError> {
+    let _phase = enter(Phase::Select);
     let (mut found, mut left_out) = (Vec::new(), Vec::new());
     let mut none = None;
     for (n, swept) in sweeps.variants.iter().enumerate() {

@@ -4,6 +4,7 @@ use super::phase_times::PhaseTimes;
 use super::scratch_operands::{ScratchBuffer, ScratchOperands};
 use super::swept_kernel::SweptKernel;
 use crate::pipeline::oracle::{RUN, Reference, ReferenceCache, SEED, tensors, with_small_sizes_for, within_jumps};
+use crate::timings::{Phase, during, enter};
 use kernels::device::{CompileRequest, Device, DeviceMemory, Recording};
 use kernels::error::Blame;
 use kernels::pool::Pool;
@@ -133,6 +134,7 @@ impl<'a> DeviceBench<'a> {
         known: &dyn Fn(&SweptKernel, &KernelConfig) -> bool,
         time: Option<Instant>,
     ) -> Duration {
+        let _phase = enter(Phase::Compile);
         let until = CancelToken { time, interrupt: self.interrupt };
         let (began, products) = (Instant::now(), kernels::target::cpu::compile::spent_on_gemm_libraries());
         let kernels: Vec<&SweptKernel> = kernels.iter().copied().filter(|k| self.device.precompile_batch_size(&k.spec) > 0).collect();
@@ -237,7 +239,7 @@ impl<'a> DeviceBench<'a> {
         if let Some(container) = self.relayouted(name) {
             let shape = self.program.shape_of(&container.name).map_err(|e| Fault::Configuration(e.to_string()))?;
             let (from, to) = ends(config)?;
-            let executable = self.device.relayout(container, &shape, from, to).map_err(fault)?;
+            let executable = during(Phase::Compile, || self.device.relayout(container, &shape, from, to)).map_err(fault)?;
             let room = |layout, written| Ok(ScratchBuffer { dtype: container.dtype, bytes: bytes(container, &shape, layout)?, written });
             return Ok((executable, vec![room(from, false)?, room(to, true)?]));
         }
@@ -250,7 +252,7 @@ impl<'a> DeviceBench<'a> {
             let bytes = bytes(container, &shape, config.layouts.get(&argument.data).unwrap_or(&natural))?;
             rooms.push(ScratchBuffer { dtype: container.dtype, bytes, written: argument.access == kernels::ArgumentAccess::Write });
         }
-        Ok((self.device.compile(spec, config).map_err(fault)?, rooms))
+        Ok((during(Phase::Compile, || self.device.compile(spec, config)).map_err(fault)?, rooms))
     }
 }
 
@@ -290,6 +292,7 @@ impl Bench for DeviceBench<'_> {
         if most == 0 {
             return;
         }
+        let _phase = enter(Phase::Compile);
         let began = Instant::now();
         let made = self.made.get(name);
         // A device that compiles in the foreground needs no new batch while the configuration is in the last one.
@@ -317,7 +320,7 @@ impl Bench for DeviceBench<'_> {
 
     fn check(&mut self, name: &str, config: &KernelConfig) -> Result<Check, Fault> {
         let (began, waited) = (Instant::now(), self.device.compile_wait());
-        let checked = self.checked(name, config);
+        let checked = during(Phase::Check, || self.checked(name, config));
         let making = self.device.compile_wait().saturating_sub(waited);
         self.spent.making += making.as_secs_f64();
         PhaseTimes::without(&mut self.spent.checking, began, making);
@@ -325,8 +328,9 @@ impl Bench for DeviceBench<'_> {
     }
 
     fn time(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
+        self.spent.measured += 1;
         let (began, waited) = (Instant::now(), self.device.compile_wait());
-        let timed = self.undisturbed(name, config, give_up);
+        let timed = during(Phase::Measure, || self.undisturbed(name, config, give_up));
         let making = self.device.compile_wait().saturating_sub(waited);
         self.spent.making += making.as_secs_f64();
         PhaseTimes::without(&mut self.spent.timing, began, making);
@@ -361,7 +365,7 @@ impl DeviceBench<'_> {
         // Tiles shrink with the sizes, so that the check also covers several tiles.
         let scaled = self.kernels.get(name).map(|kernel| self.device.scaled(config, &kernel.spec, spec));
         let config = scaled.as_ref().unwrap_or(config);
-        let executable = self.device.compile(spec, config).map_err(fault)?;
+        let executable = during(Phase::Compile, || self.device.compile(spec, config)).map_err(fault)?;
         let mut memories = Vec::new();
         let arguments = spec.arguments();
         for argument in &arguments {

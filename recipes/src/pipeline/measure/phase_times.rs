@@ -19,6 +19,8 @@ pub struct PhaseTimes {
     pub recording: f64,
     pub running: f64,
     /// Timings that other processes disturbed and that were repeated; and how many stayed disturbed.
+    /// Configurations that ran on the device to be timed.
+    pub measured: u64,
     pub disturbed: u64,
     pub unsettled: u64,
 }
@@ -44,6 +46,7 @@ impl AddAssign for PhaseTimes {
         self.loading += other.loading;
         self.recording += other.recording;
         self.running += other.running;
+        self.measured += other.measured;
         self.disturbed += other.disturbed;
         self.unsettled += other.unsettled;
     }
@@ -51,7 +54,7 @@ impl AddAssign for PhaseTimes {
 
 impl fmt::Display for PhaseTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PhaseTimes { making, checking, expecting, timing, loading, recording, running, disturbed, unsettled } = self;
+        let PhaseTimes { making, checking, expecting, timing, loading, recording, running, disturbed, unsettled, measured: _ } = self;
         write!(f, "{making:.1} s making code, {checking:.1} s checking (interpreter {expecting:.1}), ")?;
         write!(f, "{timing:.1} s timing (loading {loading:.1}, recording {recording:.1}, running {running:.1})")?;
         if *disturbed > 0 {

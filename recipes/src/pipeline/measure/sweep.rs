@@ -11,6 +11,7 @@ use super::swept_kernel::{SweptKernel, relayout_spaces, swept_kernels};
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::value_fingerprint;
 use crate::pipeline::run::{Candidate, Once};
+use crate::timings::{Phase, during, enter};
 use kernels::device::Device;
 use kernels::pool::Pool;
 use layouts::candidates::Shard;
@@ -142,6 +143,7 @@ pub struct SweepInput {
 /// Builds the selection problem of a program: the configuration spaces of its kernels and relayouts, the layouts that bind them, and the
 /// fingerprints of its containers' values.
 pub fn build_problem(program: &Sdfg, device: &dyn Device) -> Result<SweepInput, PipelineError> {
+    let _phase = enter(Phase::Enumerate);
     let mut kernels = swept_kernels(program, device)?;
     let once = Once::of(program)?;
     for kernel in &mut kernels {
@@ -188,6 +190,7 @@ pub fn sweep_posed(
     extent: Extent,
     with: &mut SweepContext,
 ) -> Result<SweptProgram, PipelineError> {
+    let _phase = enter(Phase::Enumerate);
     let SweepInput { kernels, relayouts, problem } = posed;
     let all: Vec<&dyn KernelSpace> = kernels.iter().map(|k| k as &dyn KernelSpace).collect();
     let trial = matches!(extent, Extent::Trial(_));
@@ -264,7 +267,7 @@ pub fn sweep_posed(
                 if budget.is_some_and(|b| clock.elapsed() >= b) {
                     break;
                 }
-                let chosen = select_each(&problem, sweeper.store, &METHODS, QUICK).unwrap_or_default();
+                let chosen = during(Phase::Select, || select_each(&problem, sweeper.store, &METHODS, QUICK)).unwrap_or_default();
                 let (kernels, relayouts) = ingredients(&chosen);
                 if sweeper.confirm(&problem, kernels, relayouts)? == 0 {
                     break;

@@ -152,6 +152,7 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
         certainty: run.certainty,
         policy: policy(variant.map_or(&run.programs.saved, |variant| &variant.saved)),
         refusals: variant.map(refusals).unwrap_or_default(),
+        phases: vec![],
     })
 }
 

@@ -9,6 +9,7 @@ use crate::pipeline::oracle::equivalence::Difference;
 use crate::pipeline::oracle::operators::differentiation;
 use crate::pipeline::oracle::tensors::random_inputs;
 use crate::pipeline::oracle::{RUN, with_small_sizes};
+use crate::timings::{Phase, during};
 use kernels::device::Forms;
 use sdfg::Sdfg;
 use std::collections::{BTreeSet, HashMap};
@@ -109,7 +110,13 @@ impl<'a> Rewriting<'a> {
     /// Runs passes under the options: without barred patches, and with every rewrite checked if asked for.
     pub(super) fn run(&self, program: Outcome, passes: &[&dyn Pass]) -> Result<Outcome, PipelineError> {
         let folder = self.options.folder(&program.program.name);
-        applied(passes, program, folder.as_deref(), &self.options.barred)
+        let phase = passes.first().map_or(Phase::Rewrite, |pass| match pass.name() {
+            "differentiate" => Phase::Differentiate,
+            "fusion" => Phase::Fuse,
+            "composition" => Phase::Compose,
+            _ => Phase::Rewrite,
+        });
+        during(phase, || applied(passes, program, folder.as_deref(), &self.options.barred))
     }
 
     /// The passes, followed by the one that a test has planted.
