@@ -132,6 +132,7 @@ fn full(name: &str) -> Report {
         },
         policy: vec![PolicyRow { tensor: text(), policy: Policy::Recomputed, bytes: Bytes(1), reason: text() }],
         refusals: vec![FusionRefusal { first: text(), second: text(), reason: text(), kind: text() }],
+        phases: vec![],
     }
 }
 

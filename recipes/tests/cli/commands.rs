@@ -19,8 +19,9 @@ fn a_run_can_be_reported_explained_and_repeated() {
     let sizes = ["--set", "b=16", "--set", "i=32", "--set", "u=64"];
     let mut optimize = vec!["optimize", &recipe, "--budget", "0s", "--timing", "1s", "--out", &out];
     optimize.extend(sizes);
-    optimize.push("--json");
+    optimize.extend(["--json", "--timings"]);
     let first = json(&memlet(&optimize));
+    where_time_went(&first["timings"], &out);
     assert!(first["report"].as_str().is_some_and(|page| page.ends_with("report.html")));
     assert!(first["choices"].as_array().expect("choices").iter().any(|c| c["method"] == "exact"));
     assert!(first["timed"].as_array().expect("plans").len() >= 3, "a plan and two baselines");
@@ -157,6 +158,24 @@ fn refused_plans_do_not_run(plan: &str) {
         let forced = memlet(&["run", &file, "--timing", "10ms", "--force"]);
         assert!(forced.status.success() && String::from_utf8_lossy(&forced.stderr).contains("runs because of --force"), "{forced:?}");
     }
+}
+
+/// The phases of the command add up to the whole, those that work have taken time, and the report shows them.
+fn where_time_went(timings: &Value, out: &str) {
+    let seconds = |row: &Value, clock: &str| row[clock].as_f64().expect("seconds");
+    let phases = timings["phases"].as_array().expect("phases");
+    let names: Vec<&str> = phases.iter().filter_map(|row| row["phase"].as_str()).collect();
+    let all = "load differentiate rewrite fuse compose check enumerate compile measure select race report other";
+    assert_eq!(names.join(" "), all);
+    for clock in ["wall_s", "cpu_s"] {
+        let sum: f64 = phases.iter().map(|row| seconds(row, clock)).sum();
+        assert!((sum - seconds(timings, clock)).abs() < 1e-6 * sum, "{clock}: {timings}");
+    }
+    let working = ["fuse", "check", "enumerate", "compile", "measure", "race", "report"];
+    assert!(phases.iter().filter(|row| working.iter().any(|name| row["phase"] == *name)).all(|row| seconds(row, "wall_s") > 0.0));
+    assert!(["nodes", "programs", "kernels", "configurations", "measurements"].iter().all(|count| timings[count].as_u64() > Some(0)));
+    let page = std::fs::read_to_string(Path::new(out).join("report.html")).expect("the report");
+    assert!(page.contains("Time of the command"));
 }
 
 /// Every kernel of the plan and of the unfused program is compared once, so that the sums are those of both programs.
