@@ -4,6 +4,7 @@ pub mod accelerator;
 pub mod analyze;
 pub mod cli;
 pub mod compare;
+pub mod import;
 pub mod load;
 pub mod pipeline;
 pub mod schema;

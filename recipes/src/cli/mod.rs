@@ -5,6 +5,7 @@ mod compare;
 mod device_argument;
 mod devices;
 mod explain;
+mod import_model;
 mod interpret;
 mod optimize;
 mod out;
@@ -19,7 +20,8 @@ mod tensors;
 mod variants;
 mod verify_selection;
 
-use crate::load::{Overrides, Recipe, load};
+use crate::import::{self, Imported};
+use crate::load::{Overrides, Recipe, load, load_str};
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::overflow::explain_overflow;
 use crate::pipeline::run::target::Target;
@@ -72,12 +74,14 @@ enum Command {
     Devices(devices::DevicesArgs),
     /// Run a recipe through the f64 oracle; tensors in and out
     Interpret(interpret::InterpretArgs),
+    /// Write an ONNX model as a recipe and the tensors of its parameters
+    Import(import_model::ImportArgs),
 }
 
 /// A recipe, and overrides of its sizes and types.
 #[derive(Args, Clone)]
 pub struct RecipeArgs {
-    /// The recipe, a YAML file
+    /// The recipe, a YAML file, or an ONNX model
     pub recipe: PathBuf,
     /// Override a size, e.g. --set b=96
     #[arg(long = "set", value_name = "DIM=N", value_parser = size)]
@@ -99,7 +103,7 @@ impl RecipeArgs {
     }
 
     pub fn load(&self) -> Result<Recipe, PipelineError> {
-        let recipe = load(&self.recipe, self.overrides())?;
+        let recipe = self.reload()?;
         for unread in &recipe.unread {
             out::errln!("{unread}");
         }
@@ -108,7 +112,18 @@ impl RecipeArgs {
 
     /// Loads the recipe once more, without messages.
     fn reload(&self) -> Result<Recipe, PipelineError> {
+        if let Some(model) = self.model()? {
+            // The sizes are those of the model, and the recipe made of it has them.
+            let overrides = Overrides { sizes: vec![], ..self.overrides() };
+            return Ok(load_str(&self.recipe.display().to_string(), &model.recipe, overrides)?);
+        }
         Ok(load(&self.recipe, self.overrides())?)
+    }
+
+    /// The model that stands in the place of a recipe, if one does.
+    pub fn model(&self) -> Result<Option<Imported>, PipelineError> {
+        let model = import::is_model(&self.recipe).then(|| import::import(&self.recipe, &self.sizes));
+        Ok(model.transpose()?)
     }
 }
 
@@ -248,6 +263,7 @@ pub fn main() -> ExitCode {
         Command::Variants(args) => args.run(),
         Command::Devices(args) => args.run(),
         Command::Interpret(args) => args.run(),
+        Command::Import(args) => args.run(),
     };
     match done {
         Ok(()) if INTERRUPT.load(std::sync::atomic::Ordering::SeqCst) => ExitCode::from(130),

@@ -1,7 +1,7 @@
 //! Tensors read and written by a command, and the seed and number of its step.
 
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::tensors;
+use crate::pipeline::oracle::tensors::{self, Source};
 use clap::Args;
 use sdfg::Sdfg;
 use sdfg::interpret::{Run, Tensors};
@@ -12,6 +12,9 @@ pub struct TensorArgs {
     /// Inputs and parameters, .safetensors or .npz; drawn from the seed otherwise
     #[arg(long)]
     pub inputs: Option<PathBuf>,
+    /// Parameters beside `--inputs`, such as the weights.safetensors of `memlet import`; without `--inputs` the inputs are drawn
+    #[arg(long)]
+    pub weights: Option<PathBuf>,
     /// The file for outputs and gradients, .safetensors or .npz
     #[arg(long)]
     pub outputs: Option<PathBuf>,
@@ -29,9 +32,17 @@ pub struct TensorArgs {
 impl TensorArgs {
     /// The program's inputs and parameters.
     pub fn given(&self, program: &Sdfg) -> Result<Tensors, PipelineError> {
-        match &self.inputs {
-            Some(path) => tensors::read(path, program),
-            None => tensors::random_inputs(program, self.seed),
+        self.given_with(program, None)
+    }
+
+    /// The same, where the recipe itself brings parameters, which files may replace.
+    pub fn given_with(&self, program: &Sdfg, own: Option<Source>) -> Result<Tensors, PipelineError> {
+        let files = self.weights.iter().chain(&self.inputs).map(|path| Source::File(path));
+        let sources: Vec<Source> = own.into_iter().chain(files).collect();
+        match (sources.is_empty(), &self.inputs) {
+            (true, _) => tensors::random_inputs(program, self.seed),
+            (false, Some(_)) => tensors::read_all(&sources, program, None),
+            (false, None) => tensors::read_all(&sources, program, Some(self.seed)),
         }
     }
 

@@ -30,6 +30,7 @@ mod value;
 mod yaml;
 
 pub use blocks::BLOCK_KEYS;
+pub use names::refusal as name_refusal;
 pub use problem::{Hint, Problem, RecipeError, RecipeErrors};
 pub use sections::{KEYS, STATE_KEYS, TENSOR_KEYS, TRAIN_KEYS};
 

@@ -11,6 +11,8 @@ pub enum PipelineError {
     #[error("{0}")]
     Recipe(#[from] crate::load::RecipeErrors),
     #[error(transparent)]
+    Import(#[from] crate::import::ImportErrors),
+    #[error(transparent)]
     Driver(#[from] DriverError),
     #[error(transparent)]
     Size(#[from] sdfg::SymbolError),
@@ -64,6 +66,7 @@ impl PipelineError {
     pub fn exit_code(&self) -> u8 {
         match self {
             PipelineError::Recipe(_)
+            | PipelineError::Import(_)
             | PipelineError::Driver(DriverError::Pass(PassError::Differentiate(_)))
             | PipelineError::Size(_)
             | PipelineError::Tensors { .. }

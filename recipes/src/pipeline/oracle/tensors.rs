@@ -169,13 +169,50 @@ fn makes(program: &Sdfg, given: &Tensors) -> Interpreted {
 /// A file that cannot be read, types that are not, names and shapes that differ, and the first element of each tensor that the program
 /// cannot store, with its place.
 pub fn read(path: &Path, program: &Sdfg) -> Result<Tensors, PipelineError> {
-    let fault = |why: String| PipelineError::Tensors { file: path.display().to_string(), why };
-    let found = match extension(path)? {
-        Format::Safetensors => safetensors(path),
-        Format::Npz => npz(path),
-    };
-    let found = found.map_err(fault)?;
-    check(&found, program).map_err(fault)?;
+    read_all(&[Source::File(path)], program, None)
+}
+
+/// Where named tensors come from.
+#[derive(Clone, Copy)]
+pub enum Source<'a> {
+    File(&'a Path),
+    /// The bytes of a `.safetensors` file, and the file that messages name.
+    Bytes(&'a Path, &'a [u8]),
+}
+
+impl<'a> Source<'a> {
+    fn path(self) -> &'a Path {
+        match self {
+            Source::File(path) | Source::Bytes(path, _) => path,
+        }
+    }
+
+    fn found(self) -> Result<Found, PipelineError> {
+        let found = match self {
+            Source::Bytes(_, bytes) => safetensors(bytes),
+            Source::File(path) => match extension(path)? {
+                Format::Safetensors => std::fs::read(path).map_err(|e| e.to_string()).and_then(|bytes| safetensors(&bytes)),
+                Format::Npz => npz(path),
+            },
+        };
+        found.map_err(|why| PipelineError::Tensors { file: self.path().display().to_string(), why })
+    }
+}
+
+/// As [`read`], from several sources, of which a later one replaces what earlier ones hold under the same name. With a seed, tensors that
+/// no source has are drawn, as [`random_inputs`] does.
+///
+/// # Errors
+/// Those of [`read`].
+pub fn read_all(sources: &[Source], program: &Sdfg, seed: Option<u64>) -> Result<Tensors, PipelineError> {
+    let files: Vec<String> = sources.iter().map(|source| source.path().display().to_string()).collect();
+    let fault = |why: String| PipelineError::Tensors { file: files.join(", "), why };
+    let mut found = Found::new();
+    for source in sources {
+        found.extend(source.found()?);
+    }
+    let drawn = seed.map(|seed| random_inputs(program, seed)).transpose()?;
+    check(&found, program, drawn.is_some()).map_err(fault)?;
     let (mut tensors, mut faults) = (Tensors::new(), vec![]);
     for (name, numbers) in &found {
         let Some(container) = program.containers.get(name) else { continue };
@@ -203,7 +240,9 @@ pub fn read(path: &Path, program: &Sdfg) -> Result<Tensors, PipelineError> {
         }
     }
     for container in given(program).into_iter().filter(|c| !found.contains_key(&c.name)) {
-        if let Some(initial) = container.initial {
+        if let Some(tensor) = drawn.as_ref().and_then(|drawn| drawn.get(&container.name)) {
+            tensors.insert(container.name.clone(), tensor.clone());
+        } else if let Some(initial) = container.initial {
             tensors.insert(container.name.clone(), ArrayD::from_elem(IxDyn(&program.shape_of(&container.name)?), initial.0));
         }
     }
@@ -237,9 +276,8 @@ fn replaced(program: &Sdfg) -> impl Iterator<Item = (&String, &String)> {
 /// Named tensors of a file.
 type Found = BTreeMap<String, ArrayD<Number>>;
 
-fn safetensors(path: &Path) -> Result<Found, String> {
-    let bytes = std::fs::read(path).map_err(|e| e.to_string())?;
-    let file = SafeTensors::deserialize(&bytes).map_err(|e| e.to_string())?;
+fn safetensors(bytes: &[u8]) -> Result<Found, String> {
+    let file = SafeTensors::deserialize(bytes).map_err(|e| e.to_string())?;
     let array = |(name, view): (String, TensorView)| {
         let numbers = tensor_types::of_safetensors(view.dtype(), view.data()).map_err(|why| format!("`{name}` {why}"))?;
         let array = ArrayD::from_shape_vec(IxDyn(view.shape()), numbers).map_err(|e| format!("`{name}`: {e}"))?;
@@ -333,13 +371,13 @@ fn extension(path: &Path) -> Result<Format, PipelineError> {
 }
 
 /// All missing, superfluous or wrongly shaped tensors, in one message.
-fn check(found: &Found, program: &Sdfg) -> Result<(), String> {
+fn check(found: &Found, program: &Sdfg, others_are_drawn: bool) -> Result<(), String> {
     let mut faults = Vec::new();
     for container in given(program) {
         let want = program.shape_of(&container.name).map_err(|e| e.to_string())?;
         match found.get(&container.name) {
             // State may begin with what the recipe says.
-            None if container.initial.is_some() => {}
+            None if container.initial.is_some() || others_are_drawn => {}
             None => faults.push(format!("`{}` {want:?} is missing", container.name)),
             Some(tensor) if tensor.shape() != want => {
                 faults.push(format!("`{}` has the shape {:?}, the recipe says {want:?}", container.name, tensor.shape()))

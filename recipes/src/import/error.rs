@@ -1,0 +1,63 @@
+//! What keeps a model from being imported.
+
+use thiserror::Error;
+
+/// Why one node cannot be written as steps.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Refusal {
+    #[error("the operator is not supported")]
+    Operator,
+    #[error("{0}")]
+    Form(String),
+    /// The name of the value in the graph.
+    #[error("the value of `{0}` must be known at import: make it an initializer or a constant of the model")]
+    Unknown(String),
+    #[error("a result has the size 0, and a recipe has no empty tensors")]
+    Empty,
+    /// A node before it was refused; that one is reported.
+    #[error("a node before it is refused")]
+    Earlier,
+}
+
+impl Refusal {
+    pub fn form<T>(why: impl Into<String>) -> Result<T, Refusal> {
+        Err(Refusal::Form(why.into()))
+    }
+}
+
+/// One thing that is wrong with a model.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ImportProblem {
+    #[error("{0}")]
+    File(String),
+    #[error("the tensor `{name}`: {why}")]
+    Tensor { name: String, why: String },
+    #[error("the input `{input}` leaves its size `{size}` open; give it, as --set {size}=8")]
+    Open { input: String, size: String },
+    #[error("the model has no size `{size}` to --set; it has {has}")]
+    NoSuchSize { size: String, has: String },
+    #[error("node {node} ({operator}): {why}")]
+    Node { node: String, operator: String, why: Refusal },
+    #[error("the output `{name}`: {why}")]
+    Output { name: String, why: String },
+}
+
+/// Everything that is wrong with a model.
+#[derive(Clone, Debug, Error)]
+#[error("{}", said(file, problems))]
+pub struct ImportErrors {
+    pub file: String,
+    pub problems: Vec<ImportProblem>,
+}
+
+fn said(file: &str, problems: &[ImportProblem]) -> String {
+    let mut lines: Vec<String> = problems.iter().map(|problem| format!("{file}: {problem}")).collect();
+    if problems.iter().any(|p| matches!(p, ImportProblem::Node { .. })) {
+        lines.push(
+            "docs/import.md lists what is supported; nodes that are refused can be left to the program around the model, or be written \
+                    with supported operators (onnxsim and torch.onnx.export with constant shapes remove most)"
+                .into(),
+        );
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,393 @@
+//! The walk over a graph's nodes, in their order: values that are known are computed, and all others become steps.
+
+use super::constant::Constant;
+use super::element::Element;
+use super::error::{ImportProblem, Refusal};
+use super::fold::fold;
+use super::node::Node;
+use super::operators;
+use super::proto::{AttributeProto, DimensionValue, FunctionProto, GraphProto, NodeProto, ValueInfoProto};
+use super::recipe::{Given, Weight, Writer};
+use super::step::Out;
+use super::view::View;
+use indexmap::{IndexMap, IndexSet};
+use sdfg::{Bindings, Expr};
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// Graphs within graphs, and functions within functions.
+const DEEP: usize = 16;
+/// Elements up to which known values are computed with at import.
+pub const FOLDED: usize = 1 << 16;
+
+/// A value of the graph.
+#[derive(Clone, Debug)]
+pub enum Value {
+    Known(Rc<Known>),
+    View(View),
+    /// An optional input or output that is left out.
+    Absent,
+    /// Of a node that was refused.
+    Refused,
+}
+
+/// A constant with the name that a parameter made of it gets.
+#[derive(Debug)]
+pub struct Known {
+    pub name: String,
+    pub constant: Constant,
+    /// Distinguishes constants of one name.
+    id: usize,
+}
+
+/// Values by their names in the graph.
+pub type Scope = IndexMap<String, Value>;
+
+/// An import under way.
+pub struct Import<'m> {
+    pub folder: PathBuf,
+    pub functions: &'m [FunctionProto],
+    pub opset: i64,
+    /// Sizes that `--set` gives, by their names in the model.
+    pub sizes: &'m [(String, i64)],
+    pub recipe: Writer,
+    pub problems: Vec<ImportProblem>,
+    /// Outputs of the graph, the names that the recipe has for them, and whether a step assigns them.
+    outputs: IndexMap<String, (String, bool)>,
+    /// Constants that are parameters of the recipe.
+    parameters: IndexMap<usize, View>,
+    constants: usize,
+    nodes: usize,
+    used_sizes: IndexSet<String>,
+}
+
+impl<'m> Import<'m> {
+    pub fn new(folder: PathBuf, functions: &'m [FunctionProto], opset: i64, sizes: &'m [(String, i64)]) -> Import<'m> {
+        Import {
+            folder,
+            functions,
+            opset,
+            sizes,
+            recipe: Writer::default(),
+            problems: vec![],
+            outputs: IndexMap::new(),
+            parameters: IndexMap::new(),
+            constants: 0,
+            nodes: 0,
+            used_sizes: IndexSet::new(),
+        }
+    }
+
+    /// Writes the whole graph; the names of the recipe's outputs.
+    pub fn run(&mut self, graph: &GraphProto) -> Vec<String> {
+        let mut scope = Scope::new();
+        for tensor in &graph.initializer {
+            match Constant::read(tensor, &self.folder) {
+                Ok(constant) => {
+                    let known = self.known(&tensor.name, constant);
+                    scope.insert(tensor.name.clone(), known);
+                }
+                Err(why) => self.problems.push(ImportProblem::Tensor { name: tensor.name.clone(), why }),
+            }
+        }
+        for sparse in &graph.sparse_initializer {
+            let name = sparse.values.as_ref().map_or_else(String::new, |values| values.name.clone());
+            self.problems.push(ImportProblem::Tensor { name, why: "sparse tensors are not read; store it as a dense initializer".into() });
+        }
+        let inputs: Vec<&ValueInfoProto> = graph.input.iter().filter(|input| !scope.contains_key(&input.name)).collect();
+        let shapes: Vec<Option<(Element, Vec<usize>)>> = inputs.iter().map(|input| self.declared(input)).collect();
+        self.unknown_sizes();
+        for (input, declared) in inputs.iter().zip(shapes) {
+            let value = declared.map_or(Value::Refused, |(element, shape)| Value::View(self.input(&input.name, element, &shape)));
+            scope.insert(input.name.clone(), value);
+        }
+        for output in &graph.output {
+            let name = self.recipe.unique(&output.name);
+            self.outputs.insert(output.name.clone(), (name, false));
+        }
+        let wanted: Vec<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
+        self.walk(&graph.node, &wanted, &mut scope, false, 0);
+        graph.output.iter().map(|output| self.finish(&output.name, &scope)).collect()
+    }
+
+    /// The element type and sizes of an input; what is missing is reported.
+    fn declared(&mut self, input: &ValueInfoProto) -> Option<(Element, Vec<usize>)> {
+        let fault = |why: String| ImportProblem::Tensor { name: input.name.clone(), why };
+        let Some(tensor) = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()) else {
+            self.problems.push(fault("sequences, maps and optional values are not supported; give the tensor itself".into()));
+            return None;
+        };
+        let element = Element::of(tensor.elem_type.into());
+        let element = element.map_err(|name| self.problems.push(fault(format!("it is of type {name}, which recipes do not have")))).ok()?;
+        let Some(shape) = &tensor.shape else {
+            self.problems
+                .push(fault("the model does not say how many axes it has; run onnx.shape_inference or export it with shapes".into()));
+            return None;
+        };
+        let mut sizes = Some(vec![]);
+        for (axis, dim) in shape.dim.iter().enumerate() {
+            let name = match &dim.value {
+                Some(DimensionValue::Size(size)) if *size > 0 => {
+                    sizes.iter_mut().for_each(|sizes| sizes.push(*size as usize));
+                    continue;
+                }
+                Some(DimensionValue::Size(size)) => {
+                    self.problems.push(fault(format!("its axis {axis} has the size {size}; sizes of a recipe are 1 at least")));
+                    sizes = None;
+                    continue;
+                }
+                Some(DimensionValue::Name(name)) if !name.is_empty() => name.clone(),
+                _ => format!("{}.{axis}", input.name),
+            };
+            match self.size(&name) {
+                Some(size) => {
+                    self.recipe.name_size(size, &name);
+                    sizes.iter_mut().for_each(|sizes| sizes.push(size));
+                }
+                None => {
+                    let open = ImportProblem::Open { input: input.name.clone(), size: name };
+                    if !self.problems.contains(&open) {
+                        self.problems.push(open);
+                    }
+                    sizes = None;
+                }
+            }
+        }
+        Some((element, sizes?))
+    }
+
+    /// The size that `--set` gives a name of the model, or an expression of such names.
+    fn size(&mut self, name: &str) -> Option<usize> {
+        self.used_sizes.insert(name.to_string());
+        let given = self.sizes.iter().rev().find(|(n, _)| n == name).map(|(_, size)| *size);
+        let computed = || {
+            let expression: Expr = name.parse().ok()?;
+            let bindings: Bindings = self.sizes.iter().cloned().collect();
+            let value = expression.eval(&bindings).ok()?;
+            Some((value, expression.symbols()))
+        };
+        let size = match given {
+            Some(size) => Some(size),
+            None => computed().map(|(value, symbols)| {
+                self.used_sizes.extend(symbols);
+                value
+            }),
+        };
+        size.filter(|size| *size > 0).and_then(|size| usize::try_from(size).ok())
+    }
+
+    /// Reports sizes that `--set` gives and the model lacks.
+    fn unknown_sizes(&mut self) {
+        let known: Vec<String> = self.used_sizes.iter().map(|name| format!("`{name}`")).collect();
+        let has = if known.is_empty() { "none that is open".to_string() } else { known.join(", ") };
+        for (size, _) in self.sizes.iter().filter(|(name, _)| !self.used_sizes.contains(name)) {
+            self.problems.push(ImportProblem::NoSuchSize { size: size.clone(), has: has.clone() });
+        }
+    }
+
+    fn input(&mut self, name: &str, element: Element, shape: &[usize]) -> View {
+        let name = self.recipe.unique(name);
+        let mut used = IndexMap::new();
+        let dims = shape.iter().map(|size| self.recipe.index(&mut used, *size).name).collect();
+        let range = (element == Element::Bool).then(|| "[0, 1]".to_string());
+        self.recipe.inputs.push(Given { name: name.clone(), dims, dtype: element.dtype(), range });
+        View::of(name, element, &shape.iter().map(|size| vec![*size]).collect::<Vec<_>>())
+    }
+
+    /// A constant as a value.
+    pub fn known(&mut self, name: &str, constant: Constant) -> Value {
+        self.constants += 1;
+        Value::Known(Rc::new(Known { name: name.to_string(), constant, id: self.constants }))
+    }
+
+    /// A known value as an operand of steps: a number where all elements are equal, and else a parameter without its axes of size 1.
+    pub fn parameter(&mut self, known: &Known) -> Result<View, Refusal> {
+        let Known { name, constant, id } = known;
+        if constant.elements() == 0 {
+            return Err(Refusal::Empty);
+        }
+        if let Some(value) = constant.uniform() {
+            return Ok(View::number(value, constant.element, &constant.shape));
+        }
+        if let Some(view) = self.parameters.get(id) {
+            return Ok(view.clone());
+        }
+        let name = self.recipe.unique(name);
+        let shape: Vec<usize> = constant.shape.iter().copied().filter(|size| *size != 1).collect();
+        let mut used = IndexMap::new();
+        let dims = shape.iter().map(|size| self.recipe.index(&mut used, *size).name).collect();
+        let given = Given { name: name.clone(), dims, dtype: constant.element.dtype(), range: None };
+        self.recipe.weights.push(Weight { given, shape, values: constant.clone() });
+        let digits = |size: &usize| if *size == 1 { vec![] } else { vec![*size] };
+        let view = View::of(name, constant.element, &constant.shape.iter().map(digits).collect::<Vec<_>>());
+        self.parameters.insert(*id, view.clone());
+        Ok(view)
+    }
+
+    /// The name that the recipe has for an output of the graph, for the one step that assigns it.
+    pub fn output_name(&mut self, value: &str) -> Option<String> {
+        let (name, assigned) = self.outputs.get_mut(value)?;
+        if std::mem::replace(assigned, true) { None } else { Some(name.clone()) }
+    }
+
+    /// Makes sure that a step assigns an output; its name in the recipe.
+    fn finish(&mut self, output: &str, scope: &Scope) -> String {
+        let name = self.outputs[output].0.clone();
+        let fault = |why: String| ImportProblem::Output { name: output.to_string(), why };
+        let view = match scope.get(output) {
+            Some(Value::View(view)) => Ok(view.clone()),
+            Some(Value::Known(known)) => self.parameter(&known.clone()),
+            Some(Value::Refused) => return name,
+            Some(Value::Absent) | None => {
+                self.problems.push(fault("no node makes it".into()));
+                return name;
+            }
+        };
+        let view = match view {
+            Ok(view) => view,
+            Err(why) => {
+                self.problems.push(fault(why.to_string()));
+                return name;
+            }
+        };
+        if view.plain() == Some(&name) {
+            return name;
+        }
+        if self.outputs[output].1 {
+            self.problems.push(fault("its step was assigned twice, which is a fault of the import; please report it".into()));
+            return name;
+        }
+        let proto = NodeProto { output: vec![output.to_string()], op_type: "output".into(), ..NodeProto::default() };
+        let mut node = Node::new(self, &proto, vec![], format!("output {output}"), scope);
+        if let Err(why) = node.copied_as(Out::Result(0), &view) {
+            self.problems.push(fault(why.to_string()));
+        }
+        name
+    }
+
+    /// Writes nodes whose results are wanted, and adds these to `scope`.
+    pub fn walk(&mut self, nodes: &[NodeProto], wanted: &[&str], scope: &mut Scope, inner: bool, depth: usize) {
+        let needed = needed(nodes, wanted);
+        for (proto, needed) in nodes.iter().zip(needed) {
+            self.nodes += 1;
+            if !needed {
+                continue;
+            }
+            let outcome = self.node(proto, scope, inner, depth);
+            let values = outcome.unwrap_or_else(|why| {
+                if why != Refusal::Earlier {
+                    let node = if proto.name.is_empty() { format!("number {}", self.nodes) } else { format!("`{}`", proto.name) };
+                    self.problems.push(ImportProblem::Node { node, operator: titled(proto), why });
+                }
+                vec![Value::Refused; proto.output.len()]
+            });
+            for (name, value) in proto.output.iter().zip(values).filter(|(name, _)| !name.is_empty()) {
+                scope.insert(name.clone(), value);
+            }
+        }
+    }
+
+    fn node(&mut self, proto: &NodeProto, scope: &Scope, inner: bool, depth: usize) -> Result<Vec<Value>, Refusal> {
+        let value = |name: &String| match scope.get(name) {
+            Some(value) => Ok(value.clone()),
+            None if name.is_empty() => Ok(Value::Absent),
+            None => Refusal::form(format!("its input `{name}` is made by no node above it")),
+        };
+        let inputs: Vec<Value> = proto.input.iter().map(value).collect::<Result<_, _>>()?;
+        if inputs.iter().any(|value| matches!(value, Value::Refused)) {
+            return Err(Refusal::Earlier);
+        }
+        if depth > DEEP {
+            return Refusal::form(format!("graphs and functions are nested more than {DEEP} deep"));
+        }
+        let called = |f: &&FunctionProto| f.name == proto.op_type && f.domain == proto.domain && f.overload == proto.overload;
+        let functions: &[FunctionProto] = self.functions;
+        if let Some(function) = functions.iter().find(called) {
+            return self.function(function, proto, &inputs, depth);
+        }
+        if !matches!(proto.domain.as_str(), "" | "ai.onnx" | "ai.onnx.preview.training") {
+            return Refusal::form(format!("operators of `{}` are not supported, and the model has no function for it", proto.domain));
+        }
+        if let Some(results) = fold(proto, &inputs)? {
+            let named = proto.output.iter().zip(results).map(|(name, constant)| self.known(name, constant));
+            return Ok(named.collect());
+        }
+        let operator = operators::find(&proto.op_type).ok_or(Refusal::Operator)?;
+        let comment = if proto.name.is_empty() { proto.op_type.clone() } else { format!("{} {}", proto.op_type, proto.name) };
+        let mut node = Node::new(self, proto, inputs, comment, scope);
+        node.inner = inner;
+        node.depth = depth;
+        let values = operator(&mut node)?;
+        let empty = |value: &Value| matches!(value, Value::View(view) if view.axes.iter().any(|axis| axis.size == 0));
+        if values.iter().any(empty) { Err(Refusal::Empty) } else { Ok(values) }
+    }
+
+    /// The nodes of a function in the place of a call.
+    fn function(&mut self, function: &FunctionProto, call: &NodeProto, inputs: &[Value], depth: usize) -> Result<Vec<Value>, Refusal> {
+        let given = inputs.iter().cloned().chain(std::iter::repeat(Value::Absent));
+        let mut scope: Scope = function.input.iter().cloned().zip(given).collect();
+        let mut nodes = function.node.clone();
+        for node in &mut nodes {
+            for name in &mut node.input {
+                // An input that the call leaves out is left out inside as well.
+                if matches!(scope.get(name), Some(Value::Absent)) {
+                    name.clear();
+                }
+            }
+            let attribute = |own: &AttributeProto| {
+                if own.ref_attr_name.is_empty() {
+                    return Some(own.clone());
+                }
+                let by_name = |a: &&AttributeProto| a.name == own.ref_attr_name;
+                let meant = call.attribute.iter().find(by_name).or_else(|| function.attribute_proto.iter().find(by_name));
+                meant.map(|meant| AttributeProto { name: own.name.clone(), ..meant.clone() })
+            };
+            node.attribute = node.attribute.iter().filter_map(attribute).collect();
+        }
+        let wanted: Vec<&str> = function.output.iter().map(String::as_str).collect();
+        self.walk(&nodes, &wanted, &mut scope, true, depth + 1);
+        Ok(function.output.iter().map(|name| scope.get(name).cloned().unwrap_or(Value::Absent)).collect())
+    }
+
+    /// The results of a graph within the graph, whose inputs have these values.
+    pub fn body(&mut self, graph: &GraphProto, inputs: Vec<Value>, around: &Scope, depth: usize) -> Result<Vec<Value>, Refusal> {
+        let mut scope = around.clone();
+        for tensor in &graph.initializer {
+            let constant = Constant::read(tensor, &self.folder).map_err(|why| Refusal::Form(format!("`{}`: {why}", tensor.name)))?;
+            let known = self.known(&tensor.name, constant);
+            scope.insert(tensor.name.clone(), known);
+        }
+        scope.extend(graph.input.iter().map(|input| input.name.clone()).zip(inputs));
+        let wanted: Vec<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
+        self.walk(&graph.node, &wanted, &mut scope, true, depth + 1);
+        let made = |name: &str| scope.get(name).cloned().ok_or_else(|| Refusal::Form(format!("no node makes its result `{name}`")));
+        wanted.into_iter().map(made).collect()
+    }
+}
+
+/// The name of a node's operator, with its domain where it has one.
+fn titled(proto: &NodeProto) -> String {
+    if proto.domain.is_empty() { proto.op_type.clone() } else { format!("{}.{}", proto.domain, proto.op_type) }
+}
+
+/// Which nodes some wanted value needs.
+fn needed(nodes: &[NodeProto], wanted: &[&str]) -> Vec<bool> {
+    let mut names: IndexSet<String> = wanted.iter().map(|name| name.to_string()).collect();
+    let mut found = vec![false; nodes.len()];
+    for (node, found) in nodes.iter().zip(&mut found).rev() {
+        if node.output.iter().any(|name| !name.is_empty() && names.contains(name)) {
+            *found = true;
+            reads(node, &mut names);
+        }
+    }
+    found
+}
+
+/// The names that a node and the graphs within it read.
+fn reads(node: &NodeProto, names: &mut IndexSet<String>) {
+    names.extend(node.input.iter().cloned());
+    for graph in node.attribute.iter().filter_map(|a| a.g.as_ref()) {
+        names.extend(graph.output.iter().map(|output| output.name.clone()));
+        graph.node.iter().for_each(|node| reads(node, names));
+    }
+}

@@ -1,0 +1,169 @@
+//! One node while it is written: its inputs, attributes and results.
+
+use super::constant::Constant;
+use super::element::Element;
+use super::error::Refusal;
+use super::graph::{Import, Scope, Value};
+use super::proto::{AttributeProto, GraphProto, NodeProto};
+use super::view::View;
+use indexmap::IndexMap;
+
+pub struct Node<'n, 'm> {
+    pub import: &'n mut Import<'m>,
+    pub proto: &'n NodeProto,
+    pub inputs: Vec<Value>,
+    /// What stands above the node's steps.
+    pub comment: String,
+    /// How many indices of each size the step under way has.
+    pub used: IndexMap<usize, usize>,
+    /// Whether the node is part of a graph within the graph, whose outputs are none of the model's.
+    pub inner: bool,
+    pub scope: &'n Scope,
+    pub depth: usize,
+}
+
+/// A node's attributes by name.
+fn attribute<'a>(proto: &'a NodeProto, name: &str) -> Option<&'a AttributeProto> {
+    proto.attribute.iter().find(|a| a.name == name)
+}
+
+pub fn int(proto: &NodeProto, name: &str) -> Option<i64> {
+    attribute(proto, name).map(|a| a.i)
+}
+
+pub fn ints<'a>(proto: &'a NodeProto, name: &str) -> Option<&'a [i64]> {
+    attribute(proto, name).map(|a| a.ints.as_slice())
+}
+
+pub fn float(proto: &NodeProto, name: &str) -> Option<f32> {
+    attribute(proto, name).map(|a| a.f)
+}
+
+pub fn string<'a>(proto: &'a NodeProto, name: &str) -> Option<&'a str> {
+    attribute(proto, name).and_then(|a| std::str::from_utf8(&a.s).ok())
+}
+
+/// An axis that may be counted from the end.
+///
+/// # Errors
+/// An axis that is none.
+pub fn axis(given: i64, rank: usize) -> Result<usize, Refusal> {
+    let rank = rank as i64;
+    match given {
+        axis if (0..rank).contains(&axis) => Ok(axis as usize),
+        axis if (-rank..0).contains(&axis) => Ok((axis + rank) as usize),
+        axis => Refusal::form(format!("there is no axis {axis} of {rank}")),
+    }
+}
+
+impl<'n, 'm> Node<'n, 'm> {
+    pub fn new(import: &'n mut Import<'m>, proto: &'n NodeProto, inputs: Vec<Value>, comment: String, scope: &'n Scope) -> Node<'n, 'm> {
+        Node { import, proto, inputs, comment, used: IndexMap::new(), inner: false, scope, depth: 0 }
+    }
+
+    pub fn int(&self, name: &str, default: i64) -> i64 {
+        int(self.proto, name).unwrap_or(default)
+    }
+
+    pub fn ints(&self, name: &str) -> Option<Vec<i64>> {
+        ints(self.proto, name).map(<[i64]>::to_vec)
+    }
+
+    pub fn string(&self, name: &str, default: &'n str) -> &'n str {
+        string(self.proto, name).unwrap_or(default)
+    }
+
+    /// A real attribute as a step writes it: as short as f32 allows.
+    pub fn float(&self, name: &str, default: f32) -> f64 {
+        let value = float(self.proto, name).unwrap_or(default);
+        format!("{value:?}").parse().unwrap_or(f64::from(value))
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        attribute(self.proto, name).is_some()
+    }
+
+    pub fn graph(&self, name: &str) -> Option<&'n GraphProto> {
+        attribute(self.proto, name).and_then(|a| a.g.as_ref())
+    }
+
+    /// Whether an optional input is given.
+    pub fn given(&self, n: usize) -> bool {
+        !matches!(self.inputs.get(n), None | Some(Value::Absent))
+    }
+
+    /// Whether a result is asked for.
+    pub fn wanted(&self, n: usize) -> bool {
+        self.proto.output.get(n).is_some_and(|name| !name.is_empty())
+    }
+
+    /// An input as an operand.
+    ///
+    /// # Errors
+    /// An input that is left out.
+    pub fn view(&mut self, n: usize) -> Result<View, Refusal> {
+        match self.inputs.get(n) {
+            Some(Value::View(view)) => Ok(view.clone()),
+            Some(Value::Known(known)) => {
+                let known = known.clone();
+                self.import.parameter(&known)
+            }
+            Some(Value::Refused) => Err(Refusal::Earlier),
+            Some(Value::Absent) | None => Refusal::form(format!("its input number {} is left out", n + 1)),
+        }
+    }
+
+    pub fn optional(&mut self, n: usize) -> Result<Option<View>, Refusal> {
+        if self.given(n) { self.view(n).map(Some) } else { Ok(None) }
+    }
+
+    /// An input whose elements are known.
+    pub fn constant(&self, n: usize) -> Option<&Constant> {
+        match self.inputs.get(n) {
+            Some(Value::Known(known)) => Some(&known.constant),
+            _ => None,
+        }
+    }
+
+    /// The whole numbers of an input that says shapes, axes or places; `None` where it is left out.
+    ///
+    /// # Errors
+    /// Numbers that the model does not know.
+    pub fn numbers(&self, n: usize) -> Result<Option<Vec<i64>>, Refusal> {
+        match self.inputs.get(n) {
+            None | Some(Value::Absent) => Ok(None),
+            Some(Value::Known(known)) => Ok(Some(known.constant.wholes())),
+            _ => Err(self.unknown(n)),
+        }
+    }
+
+    /// The real numbers of such an input.
+    pub fn reals(&self, n: usize) -> Result<Option<Vec<f64>>, Refusal> {
+        match self.inputs.get(n) {
+            None | Some(Value::Absent) => Ok(None),
+            Some(Value::Known(known)) => Ok(Some(known.constant.reals())),
+            _ => Err(self.unknown(n)),
+        }
+    }
+
+    pub fn unknown(&self, n: usize) -> Refusal {
+        Refusal::Unknown(self.proto.input.get(n).cloned().unwrap_or_default())
+    }
+
+    /// Axes of an attribute or, since it became one, of an input; `None` where neither is given.
+    pub fn axes(&self, input: usize, rank: usize) -> Result<Option<Vec<usize>>, Refusal> {
+        let given = match self.numbers(input)? {
+            Some(numbers) => Some(numbers),
+            None => self.ints("axes"),
+        };
+        given.map(|axes| axes.into_iter().map(|a| axis(a, rank)).collect()).transpose()
+    }
+
+    /// The element type that an attribute names.
+    pub fn element(&self, name: &str, default: Element) -> Result<Element, Refusal> {
+        match int(self.proto, name) {
+            None => Ok(default),
+            Some(number) => Element::of(number).or_else(|name| Refusal::form(format!("recipes have no type {name}"))),
+        }
+    }
+}

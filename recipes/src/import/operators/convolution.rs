@@ -1,0 +1,287 @@
+//! Convolutions: sums over windows, whose places are affine in the result's and the window's.
+
+use super::Operator;
+use super::pointwise::{one, wrapped};
+use crate::import::element::Element;
+use crate::import::error::Refusal;
+use crate::import::graph::Value;
+use crate::import::node::Node;
+use crate::import::recipe::Index;
+use crate::import::step::{Out, Place, at, summed};
+use crate::import::view::View;
+
+type Results = Result<Vec<Value>, Refusal>;
+
+pub const ALL: &[(&str, Operator)] = &[("Conv", conv), ("ConvInteger", conv_integer), ("ConvTranspose", conv_transpose)];
+
+/// How a window moves along one axis.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// Places of the axis, of the window, and of the result.
+    pub size: usize,
+    pub width: usize,
+    pub count: usize,
+    pub stride: i64,
+    pub dilation: i64,
+    pub before: i64,
+    pub after: i64,
+}
+
+impl Window {
+    /// The place that the window's place `r` has at the result's place `p`.
+    pub fn place(&self, p: Option<&Index>, r: Option<&Index>) -> Place {
+        let mut place = Place::number(-self.before);
+        if let Some(p) = p {
+            place = place.plus(&at(p), self.stride);
+        }
+        if let Some(r) = r {
+            place = place.plus(&at(r), self.dilation);
+        }
+        place
+    }
+
+    /// Whether all places lie inside the axis.
+    pub fn inside(&self) -> bool {
+        let most = (self.count as i64 - 1) * self.stride + (self.width as i64 - 1) * self.dilation - self.before;
+        self.before <= 0 && most < self.size as i64
+    }
+}
+
+/// The windows of a node over the last axes of its operand.
+pub fn windows(node: &Node, sizes: &[usize], widths: &[usize]) -> Result<Vec<Window>, Refusal> {
+    let n = sizes.len();
+    let list = |name: &str, default: i64| node.ints(name).unwrap_or_else(|| vec![default; n]);
+    let (strides, dilations) = (list("strides", 1), list("dilations", 1));
+    let pads = node.ints("pads").unwrap_or_else(|| vec![0; 2 * n]);
+    if widths.len() != n || strides.len() != n || dilations.len() != n || pads.len() != 2 * n {
+        return Refusal::form(format!("its strides, dilations, pads or window are not those of {n} axes"));
+    }
+    if strides.iter().chain(&dilations).any(|s| *s < 1) || pads.iter().any(|p| p.abs() > 1 << 30) {
+        return Refusal::form("a stride or dilation is no whole number from 1 on, or a padding is too large");
+    }
+    let ceil = node.int("ceil_mode", 0) != 0;
+    let mode = node.string("auto_pad", "NOTSET");
+    let mut found = vec![];
+    for i in 0..n {
+        let (size, stride, dilation) = (sizes[i] as i64, strides[i], dilations[i]);
+        let extent = (widths[i] as i64 - 1) * dilation + 1;
+        let (before, after, count) = match mode {
+            "SAME_UPPER" | "SAME_LOWER" => {
+                let count = (size + stride - 1) / stride;
+                let total = ((count - 1) * stride + extent - size).max(0);
+                let less = total / 2;
+                let before = if mode == "SAME_UPPER" { less } else { total - less };
+                (before, total - before, count)
+            }
+            _ => {
+                let (before, after) = if mode == "VALID" { (0, 0) } else { (pads[i], pads[i + n]) };
+                let room = size + before + after - extent;
+                if room < 0 {
+                    return Refusal::form(format!("a window of {extent} places does not fit an axis of {size}"));
+                }
+                let mut count = room / stride + 1;
+                if ceil && room % stride != 0 {
+                    count += 1;
+                    // A window that would begin behind the tensor and its padding in front is none.
+                    if (count - 1) * stride >= size + before {
+                        count -= 1;
+                    }
+                }
+                (before, after, count)
+            }
+        };
+        if count < 1 {
+            return Err(Refusal::Empty);
+        }
+        found.push(Window { size: sizes[i], width: widths[i], count: count as usize, stride, dilation, before, after });
+    }
+    Ok(found)
+}
+
+/// The operand where each spatial axis that a window leaves is a whole dim.
+pub fn reached(node: &mut Node, x: &View, windows: &[Window]) -> Result<View, Refusal> {
+    let first = x.axes.len() - windows.len();
+    let needed = |(n, window): (usize, &Window)| {
+        let axis = &x.axes[first + n];
+        let plain = axis.digits.len() <= 1 && window.inside();
+        if plain { None } else { Some(first + n) }
+    };
+    let axes: Vec<usize> = windows.iter().enumerate().filter_map(needed).collect();
+    node.whole(x, axes)
+}
+
+fn conv(node: &mut Node) -> Results {
+    let (x, k) = (node.view(0)?, node.view(1)?);
+    let bias = node.optional(2)?;
+    one(convolution(node, Out::Result(0), x, k, bias))
+}
+
+fn conv_integer(node: &mut Node) -> Results {
+    let (mut x, mut k) = (node.view(0)?.typed(Element::I32), node.view(1)?.typed(Element::I32));
+    if let Some(zero) = node.optional(2)? {
+        x = node.pointwise(Out::Part("x"), &[x, zero], Element::I32, |t| format!("{} - {}", t[0], t[1]))?;
+    }
+    if let Some(zero) = node.optional(3)? {
+        let zero =
+            if zero.axes.len() == 1 && zero.axes[0].size > 1 { zero.unsqueezed(&(1..k.axes.len()).collect::<Vec<_>>()) } else { zero };
+        k = node.pointwise(Out::Part("k"), &[k, zero], Element::I32, |t| format!("{} - {}", t[0], t[1]))?;
+    }
+    one(convolution(node, Out::Result(0), x, k, None))
+}
+
+/// [n, g·i, h…], [g·e, i, r…] and [g·e] → [n, g·e, p…]
+pub fn convolution(node: &mut Node, out: Out, x: View, k: View, bias: Option<View>) -> Result<View, Refusal> {
+    let rank = x.axes.len();
+    if rank < 3 || k.axes.len() != rank {
+        return Refusal::form(format!("its operands have {rank} and {} axes", k.axes.len()));
+    }
+    let spatial = rank - 2;
+    let groups = node.int("group", 1).max(1) as usize;
+    let (xs, ks) = (x.shape(), k.shape());
+    if ks[0] % groups != 0 || ks[1] * groups != xs[1] {
+        return Refusal::form(format!("a kernel of {ks:?} does not fit {xs:?} in {groups} groups"));
+    }
+    if node.ints("kernel_shape").is_some_and(|shape| shape.iter().map(|s| *s as usize).ne(ks[2..].iter().copied())) {
+        return Refusal::form("its `kernel_shape` is not that of its kernel");
+    }
+    let windows = windows(node, &xs[2..], &ks[2..])?;
+    let x = reached(node, &x, &windows)?;
+    let element = x.element;
+    let grouped = |view: &View, shape: Vec<usize>| {
+        view.reshaped(&shape).ok_or_else(|| Refusal::Form("its channels cannot be parted into groups".into()))
+    };
+    let x = grouped(&x, [&[xs[0], groups, ks[1]], &xs[2..]].concat())?;
+    let k = grouped(&k, [&[groups, ks[0] / groups], &ks[1..]].concat())?;
+    // Labels: batch, group, channel of the result, channel of the operand, then those of the window and of the result's places.
+    const LABELS: [usize; 4] = [0, 1, 2, 3];
+    let [n, g, e, i] = LABELS;
+    let window: Vec<usize> = (10..10 + spatial).collect();
+    let front = x.axes[..3].to_vec();
+    let mut operands = vec![(View { axes: front, ..x.clone() }, vec![n, g, i]), (k.clone(), [&[g, e, i][..], &window].concat())];
+    if let Some(bias) = bias {
+        operands.push((grouped(&bias, vec![groups, ks[0] / groups])?, vec![g, e]));
+    }
+    let labelled = node.labelled(&operands, &[n, g, e])?;
+    let mut places = node.places(&x, &[n, g, i], &labelled);
+    let mut left = vec![labelled.indices[&n].clone(), [labelled.indices[&g].clone(), labelled.indices[&e].clone()].concat()];
+    let mut over = labelled.indices[&i].clone();
+    for (label, (axis, own)) in window.iter().zip(x.axes[3..].iter().zip(&windows)) {
+        let p = if own.count == 1 { None } else { Some(node.index(own.count)) };
+        let r = labelled.indices[label].first().cloned();
+        if labelled.indices[label].len() > 1 {
+            return Refusal::form("its kernel is a reshaped tensor whose window is parted");
+        }
+        if let [digit] = axis.digits.as_slice() {
+            places.insert(digit.id, own.place(p.as_ref(), r.as_ref()));
+        }
+        over.extend(r);
+        left.push(p.into_iter().collect());
+    }
+    let fill = if windows.iter().all(Window::inside) { None } else { Some("0") };
+    let read = node.text(&x, &places, fill);
+    let mut expression = summed(&[&labelled.texts[1], &read], &over);
+    if let Some(bias) = labelled.texts.get(2) {
+        expression = format!("{expression} + {bias}");
+    }
+    let expression = wrapped(expression, element);
+    Ok(node.define(out, left, &expression, element))
+}
+
+/// [n, g·i, h…] and [g·i, e, r…] → [n, g·e, p…]: what a convolution's gradient hands back.
+fn conv_transpose(node: &mut Node) -> Results {
+    let (x, k) = (node.view(0)?, node.view(1)?);
+    let bias = node.optional(2)?;
+    let rank = x.axes.len();
+    if rank < 3 || k.axes.len() != rank {
+        return Refusal::form(format!("its operands have {rank} and {} axes", k.axes.len()));
+    }
+    let spatial = rank - 2;
+    let groups = node.int("group", 1).max(1) as usize;
+    let (xs, ks) = (x.shape(), k.shape());
+    if xs[1] % groups != 0 || ks[0] != xs[1] {
+        return Refusal::form(format!("a kernel of {ks:?} does not fit {xs:?} in {groups} groups"));
+    }
+    let list = |name: &str, default: i64, n: usize| node.ints(name).unwrap_or_else(|| vec![default; n]);
+    let (strides, dilations) = (list("strides", 1, spatial), list("dilations", 1, spatial));
+    let (extra, pads) = (list("output_padding", 0, spatial), list("pads", 0, 2 * spatial));
+    let wanted = node.ints("output_shape").map(|shape| shape[shape.len().saturating_sub(spatial)..].to_vec());
+    let mode = node.string("auto_pad", "NOTSET");
+    if [&strides, &dilations, &extra].iter().any(|l| l.len() != spatial)
+        || pads.len() != 2 * spatial
+        || wanted.as_ref().is_some_and(|w| w.len() != spatial)
+    {
+        return Refusal::form(format!("its strides, dilations or pads are not those of {spatial} axes"));
+    }
+    let mut windows = vec![];
+    for n in 0..spatial {
+        let (size, stride, dilation) = (xs[2 + n] as i64, strides[n], dilations[n]);
+        let full = stride * (size - 1) + extra[n] + (ks[2 + n] as i64 - 1) * dilation + 1;
+        let (before, count) = match (&wanted, mode) {
+            (None, "NOTSET" | "VALID") => (pads[n], full - pads[n] - pads[n + spatial]),
+            (wanted, mode) => {
+                let count = wanted.as_ref().map_or(size * stride, |w| w[n]);
+                let total = full - count;
+                // A padding that is odd has its extra place at the end for SAME_UPPER alone.
+                let before = if mode == "SAME_UPPER" { total.div_euclid(2) } else { total - total.div_euclid(2) };
+                (before, count)
+            }
+        };
+        if count < 1 || stride < 1 || dilation < 1 {
+            return Err(Refusal::Empty);
+        }
+        windows.push(Window { size: xs[2 + n], width: ks[2 + n], count: count as usize, stride, dilation, before, after: 0 });
+    }
+    let element = x.element;
+    let x = node.whole(&x, 2..rank)?;
+    let k = if dilations.iter().all(|d| *d == 1) { node.whole(&k, 2..rank)? } else { k };
+    let parted = |view: &View, shape: Vec<usize>| {
+        view.reshaped(&shape).ok_or_else(|| Refusal::Form("its channels cannot be parted into groups".into()))
+    };
+    let x = parted(&x, [&[xs[0], groups, xs[1] / groups], &xs[2..]].concat())?;
+    let k = parted(&k, [&[groups, ks[0] / groups], &ks[1..]].concat())?;
+    let [n, g, e, i] = [0, 1, 2, 3];
+    let inside: Vec<usize> = (10..10 + spatial).collect();
+    let window: Vec<usize> = (30..30 + spatial).collect();
+    let one_dilation = dilations.iter().all(|d| *d == 1);
+    let mut operands = vec![(x.clone(), [&[n, g, i][..], &inside].concat())];
+    match one_dilation {
+        true => operands.push((View { axes: k.axes[..3].to_vec(), ..k.clone() }, vec![g, i, e])),
+        false => operands.push((k.clone(), [&[g, i, e][..], &window].concat())),
+    }
+    if let Some(bias) = bias {
+        operands.push((parted(&bias, vec![groups, ks[1]])?, vec![g, e]));
+    }
+    let labelled = node.labelled(&operands, &[n, g, e])?;
+    let mut left = vec![labelled.indices[&n].clone(), [labelled.indices[&g].clone(), labelled.indices[&e].clone()].concat()];
+    let mut over = labelled.indices[&i].clone();
+    let mut places = node.places(&k, &[g, i, e], &labelled);
+    let mut conditions = vec![];
+    for (d, own) in windows.iter().enumerate() {
+        let p = node.index(own.count);
+        let h = labelled.indices[&inside[d]].first().cloned();
+        over.extend(h.clone());
+        let mut place = at(&p).plus(&Place::number(1), own.before);
+        if let Some(h) = &h {
+            place = place.plus(&at(h), -own.stride);
+        }
+        if one_dilation {
+            if let [digit] = k.axes[3 + d].digits.as_slice() {
+                places.insert(digit.id, place);
+            }
+        } else {
+            let r = labelled.indices[&window[d]].first().cloned();
+            let term = |index: &Option<Index>, by: i64| index.as_ref().map_or(String::new(), |i| format!("{by} * {} + ", i.name));
+            conditions.push(format!("({}{}0 == {} + {})", term(&h, own.stride), term(&r, own.dilation), p.name, own.before));
+            over.extend(r);
+        }
+        left.push(vec![p]);
+    }
+    let kernel = if one_dilation { node.text(&k, &places, Some("0")) } else { labelled.texts[1].clone() };
+    let factors: Vec<&str> =
+        [kernel.as_str(), labelled.texts[0].as_str()].into_iter().chain(conditions.iter().map(String::as_str)).collect();
+    let mut expression = summed(&factors, &over);
+    if let Some(bias) = labelled.texts.get(2) {
+        expression = format!("{expression} + {bias}");
+    }
+    Ok(vec![Value::View(node.define(Out::Result(0), left, &expression, element))])
+}

@@ -1,0 +1,415 @@
+//! Operators that move elements and compute nothing: most are views, whose places are arithmetic of indices.
+
+use super::Operator;
+use super::pointwise::one;
+use crate::import::element::Element;
+use crate::import::error::Refusal;
+use crate::import::fold::{broadcast, lengths, reshaped, slices};
+use crate::import::graph::Value;
+use crate::import::node::{Node, axis};
+use crate::import::step::{Out, Place, at, literal};
+use crate::import::view::View;
+
+type Results = Result<Vec<Value>, Refusal>;
+
+pub const ALL: &[(&str, Operator)] = &[
+    ("Concat", concat),
+    ("ConstantOfShape", |n| {
+        let shape = lengths(&n.numbers(0)?.unwrap_or_default())?;
+        let tensor = n.proto.attribute.iter().find(|a| a.name == "value").and_then(|a| a.t.as_ref());
+        let value = tensor.map(|t| crate::import::constant::Constant::read(t, std::path::Path::new(""))).transpose();
+        let (element, value) = match value.map_err(Refusal::Form)? {
+            Some(value) => (value.element, value.only().unwrap_or(0.0)),
+            None => (Element::F32, 0.0),
+        };
+        Ok(vec![Value::View(View::number(value, element, &shape))])
+    }),
+    ("DepthToSpace", depth_to_space),
+    ("Expand", |n| {
+        let x = n.view(0)?;
+        let wanted = lengths(&n.numbers(1)?.unwrap_or_default())?;
+        let shape = broadcast(&x.shape(), &wanted)?;
+        Ok(vec![Value::View(x.expanded(&shape))])
+    }),
+    ("Flatten", |n| {
+        let x = n.view(0)?;
+        let rank = x.axes.len();
+        let given = n.int("axis", 1);
+        let at = if given == rank as i64 { rank } else { axis(given, rank.max(1))? };
+        let shape = x.shape();
+        let shape = [shape[..at].iter().product(), shape[at..].iter().product()];
+        reshape(n, &x, &shape)
+    }),
+    ("Gather", gather),
+    ("Pad", pad),
+    ("Reshape", |n| {
+        let x = n.view(0)?;
+        let wanted = n.numbers(1)?.unwrap_or_default();
+        let shape = reshaped(&x.shape(), &wanted, n.int("allowzero", 0) == 1)?;
+        reshape(n, &x, &shape)
+    }),
+    ("Slice", slice),
+    ("SpaceToDepth", space_to_depth),
+    ("Split", split),
+    ("Squeeze", |n| {
+        let x = n.view(0)?;
+        let axes = n.axes(1, x.axes.len())?;
+        let axes = axes.unwrap_or_else(|| (0..x.axes.len()).filter(|a| x.axes[*a].size == 1).collect());
+        if let Some(bad) = axes.iter().find(|a| x.axes[**a].size != 1) {
+            return Refusal::form(format!("the axis {bad} has the size {}", x.axes[*bad].size));
+        }
+        Ok(vec![Value::View(x.squeezed(&axes))])
+    }),
+    ("Tile", tile),
+    ("Transpose", |n| {
+        let x = n.view(0)?;
+        let rank = x.axes.len();
+        let order: Vec<usize> = match n.ints("perm") {
+            Some(perm) => perm.iter().map(|p| axis(*p, rank)).collect::<Result<_, _>>()?,
+            None => (0..rank).rev().collect(),
+        };
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        if sorted != (0..rank).collect::<Vec<_>>() {
+            return Refusal::form(format!("`perm` is {order:?}, which is no order of {rank} axes"));
+        }
+        Ok(vec![Value::View(x.transposed(&order))])
+    }),
+    ("Trilu", |n| {
+        let x = n.view(0)?;
+        let k = n.numbers(1)?.and_then(|k| k.first().copied()).unwrap_or(0);
+        let upper = n.int("upper", 1) != 0;
+        let rank = x.axes.len();
+        if rank < 2 {
+            return Refusal::form("its input is no matrix");
+        }
+        let x = n.copied_if_parted(&x, rank - 2)?;
+        let kept: Vec<usize> = (0..rank).collect();
+        let labelled = n.labelled(&Node::aligned(&[x.clone()], rank), &kept)?;
+        let name = |axis: usize| labelled.indices[&axis].first().map_or("0".to_string(), |i| i.name.clone());
+        let (row, column) = (name(rank - 2), name(rank - 1));
+        let sign = if upper { ">=" } else { "<=" };
+        let expression = format!("where({column} - {row} {sign} {}, {}, 0)", literal(k as f64, Element::I64), labelled.texts[0]);
+        let axes = kept.iter().map(|a| labelled.indices[a].clone()).collect();
+        Ok(vec![Value::View(n.define(Out::Result(0), axes, &expression, x.element))])
+    }),
+    ("Unsqueeze", |n| {
+        let x = n.view(0)?;
+        let given = match n.numbers(1)? {
+            Some(axes) => axes,
+            None => n.ints("axes").unwrap_or_default(),
+        };
+        let rank = x.axes.len() + given.len();
+        let axes = given.iter().map(|a| axis(*a, rank)).collect::<Result<Vec<_>, _>>()?;
+        Ok(vec![Value::View(x.unsqueezed(&axes))])
+    }),
+    ("Upsample", |_| Refusal::form("Resize takes its place since operator set 10; onnx.version_converter writes it so")),
+];
+
+impl Node<'_, '_> {
+    /// The same value where the axes from one on are single digits.
+    pub fn copied_if_parted(&mut self, view: &View, from: usize) -> Result<View, Refusal> {
+        match view.axes[from..].iter().any(|axis| axis.digits.len() > 1) {
+            true => self.copied(view, "joined"),
+            false => Ok(view.clone()),
+        }
+    }
+}
+
+/// The same elements under another shape; where digits overlap, by way of a tensor of its own.
+pub fn reshape(node: &mut Node, x: &View, shape: &[usize]) -> Results {
+    if let Some(view) = x.reshaped(shape) {
+        return Ok(vec![Value::View(view)]);
+    }
+    // All axes as one, which any shape divides.
+    let flat = x.reshaped(&[x.elements()]).ok_or_else(|| Refusal::Form("its axes cannot be joined".into()))?;
+    let flat = node.copied(&flat, "flat")?;
+    let view = flat.reshaped(shape).ok_or_else(|| Refusal::Form("its axes cannot be joined".into()))?;
+    Ok(vec![Value::View(view)])
+}
+
+fn slice(node: &mut Node) -> Results {
+    let x = node.view(0)?;
+    let (starts, ends) = (node.numbers(1)?.unwrap_or_default(), node.numbers(2)?.unwrap_or_default());
+    let (axes, steps) = (node.numbers(3)?, node.numbers(4)?);
+    let parts = slices(&x.shape(), &starts, &ends, axes.as_deref(), steps.as_deref())?;
+    if parts.iter().any(|(_, _, count)| *count == 0) {
+        return Err(Refusal::Empty);
+    }
+    part(node, x, &parts).map(|view| vec![Value::View(view)])
+}
+
+/// A part of each axis: start, step, number of places.
+pub fn part(node: &mut Node, mut x: View, parts: &[(i64, i64, usize)]) -> Result<View, Refusal> {
+    for (n, (start, step, count)) in parts.iter().enumerate() {
+        x = match x.sliced(n, *start, *step, *count) {
+            Some(view) => view,
+            None => {
+                let whole = node.copied(&x, "joined")?;
+                whole.sliced(n, *start, *step, *count).ok_or_else(|| Refusal::Form("its axis cannot be divided".into()))?
+            }
+        };
+    }
+    Ok(x)
+}
+
+fn split(node: &mut Node) -> Results {
+    let x = node.view(0)?;
+    let along = axis(node.int("axis", 0), x.axes.len())?;
+    let size = x.axes[along].size;
+    let count = node.proto.output.len();
+    let sizes = match node.numbers(1)? {
+        Some(sizes) => lengths(&sizes)?,
+        None => {
+            let parts = node.int("num_outputs", count as i64).max(1) as usize;
+            let each = size.div_ceil(parts);
+            (0..parts).map(|n| each.min(size.saturating_sub(n * each))).collect()
+        }
+    };
+    if sizes.iter().sum::<usize>() != size || sizes.len() < count {
+        return Refusal::form(format!("parts of {sizes:?} are no split of {size}"));
+    }
+    let mut results = vec![];
+    let mut start = 0;
+    for (n, size) in sizes.iter().enumerate() {
+        if *size == 0 {
+            if node.wanted(n) {
+                return Err(Refusal::Empty);
+            }
+            results.push(Value::Absent);
+            continue;
+        }
+        let parts: Vec<(i64, i64, usize)> =
+            x.axes.iter().enumerate().map(|(a, axis)| if a == along { (start, 1, *size) } else { (0, 1, axis.size) }).collect();
+        results.push(Value::View(part(node, x.clone(), &parts)?));
+        start += *size as i64;
+    }
+    Ok(results)
+}
+
+fn concat(node: &mut Node) -> Results {
+    let mut operands = vec![];
+    for n in 0..node.inputs.len() {
+        let empty = node.constant(n).is_some_and(|c| c.elements() == 0);
+        if !empty {
+            operands.push(node.view(n)?);
+        }
+    }
+    let Some(first) = operands.first().cloned() else { return Err(Refusal::Empty) };
+    let rank = first.axes.len();
+    let along = axis(node.int("axis", 0), rank)?;
+    if let [only] = operands.as_slice() {
+        return Ok(vec![Value::View(only.clone())]);
+    }
+    joined(node, &operands, along, Out::Result(0)).map(|view| vec![Value::View(view)])
+}
+
+/// Tensors one after the other along an axis.
+pub fn joined(node: &mut Node, operands: &[View], along: usize, out: Out) -> Result<View, Refusal> {
+    let rank = operands.first().map_or(0, |view| view.axes.len());
+    let element = operands.first().map_or(Element::F32, |view| view.element);
+    let mut whole = vec![];
+    for view in operands {
+        if view.axes.len() != rank {
+            return Refusal::form("its inputs have different numbers of axes");
+        }
+        whole.push(if view.axes[along].digits.is_empty() || view.is_whole(along) { view.clone() } else { node.copied(view, "joined")? });
+    }
+    let total: usize = whole.iter().map(|view| view.axes[along].size).sum();
+    // The other axes run together, the joined one has its own index.
+    let labels: Vec<(View, Vec<usize>)> =
+        whole.iter().map(|view| (view.squeezed_out(along), (0..rank).filter(|a| *a != along).collect())).collect();
+    let kept: Vec<usize> = (0..rank).filter(|a| *a != along).collect();
+    let labelled = node.labelled(&labels, &kept)?;
+    let index = node.index(total);
+    let mut start = 0usize;
+    let mut texts = vec![];
+    for view in &whole {
+        let size = view.axes[along].size;
+        let mut places = node.places(view, &(0..rank).collect::<Vec<_>>(), &labelled);
+        let place = at(&index).plus(&Place::number(1), -(start as i64));
+        if let [digit] = view.axes[along].digits.as_slice() {
+            places.insert(digit.id, place);
+        }
+        let number = view.axes[along].digits.is_empty();
+        texts.push((start + size, node.text(view, &places, if number { None } else { Some("0") })));
+        start += size;
+    }
+    let (last, before) = texts.split_last().map(|(last, before)| (last.1.clone(), before)).ok_or(Refusal::Empty)?;
+    let expression = before.iter().rev().fold(last, |rest, (end, text)| format!("where({} < {end}, {text}, {rest})", index.name));
+    let axes = (0..rank).map(|a| if a == along { vec![index.clone()] } else { labelled.indices[&a].clone() }).collect();
+    Ok(node.define(out, axes, &expression, element))
+}
+
+fn pad(node: &mut Node) -> Results {
+    let x = node.view(0)?;
+    let rank = x.axes.len();
+    let given = match node.numbers(1)? {
+        Some(pads) => pads,
+        None => node.ints("pads").unwrap_or_default(),
+    };
+    let axes = node.axes(3, rank)?.unwrap_or_else(|| (0..rank).collect());
+    if given.len() != 2 * axes.len() {
+        return Refusal::form(format!("it has {} paddings for {} axes", given.len(), axes.len()));
+    }
+    let mut pads = vec![(0i64, 0i64); rank];
+    for (n, axis) in axes.iter().enumerate() {
+        pads[*axis] = (given[n], given[n + axes.len()]);
+    }
+    let value = match node.constant(2) {
+        Some(constant) if constant.elements() == 1 => literal(constant.reals()[0], constant.element),
+        _ if node.given(2) => return Err(node.unknown(2)),
+        _ => "0".into(),
+    };
+    let mode = node.string("mode", "constant").to_string();
+    let moved: Vec<usize> = (0..rank).filter(|a| pads[*a] != (0, 0)).collect();
+    if moved.is_empty() {
+        return Ok(vec![Value::View(x)]);
+    }
+    if mode != "constant" {
+        return mirrored(node, &x, &pads, &mode);
+    }
+    let element = x.element;
+    let x = node.whole(&x, moved.iter().copied())?;
+    node.begin();
+    let mut axes = vec![];
+    let mut places = vec![];
+    for (axis, (before, after)) in x.axes.iter().zip(&pads) {
+        let size = axis.size as i64 + before + after;
+        if size <= 0 {
+            return Err(Refusal::Empty);
+        }
+        if axis.digits.is_empty() {
+            axes.push(vec![]);
+            places.push(Place::number(0));
+            continue;
+        }
+        let index = node.index(size as usize);
+        places.push(at(&index).plus(&Place::number(1), -before));
+        axes.push(vec![index]);
+    }
+    let x = if x.axes.iter().any(|axis| axis.digits.len() > 1) { node.copied(&x, "joined")? } else { x };
+    let text = node.read(&x, &places, Some(&value));
+    one(Ok(node.define(Out::Result(0), axes, &text, element)))
+}
+
+/// Padding that repeats what is inside: the place of each element is a minimum of distances, which a list of places says.
+fn mirrored(node: &mut Node, x: &View, pads: &[(i64, i64)], mode: &str) -> Results {
+    let mut x = x.clone();
+    for (along, (before, after)) in pads.iter().enumerate().filter(|(_, pads)| **pads != (0, 0)) {
+        let size = x.axes[along].size as i64;
+        let rows: Result<Vec<i64>, Refusal> = (-before..size + after)
+            .map(|place| {
+                Ok(match mode {
+                    "edge" => place.clamp(0, size - 1),
+                    "wrap" => place.rem_euclid(size),
+                    "reflect" if size == 1 => 0,
+                    "reflect" => {
+                        let around = place.rem_euclid(2 * (size - 1));
+                        if around < size { around } else { 2 * (size - 1) - around }
+                    }
+                    other => return Refusal::form(format!("the mode `{other}` is not supported; constant, edge, reflect and wrap are")),
+                })
+            })
+            .collect();
+        let rows = rows?;
+        x = picked(node, &x, along, &rows, "padded")?;
+    }
+    let last = node.copied_as(Out::Result(0), &x)?;
+    Ok(vec![Value::View(last)])
+}
+
+/// The places of an axis in another order: a view where they are equally far apart, else by a parameter of places.
+pub fn picked(node: &mut Node, x: &View, along: usize, rows: &[i64], suffix: &'static str) -> Result<View, Refusal> {
+    let step = if rows.len() > 1 { rows[1] - rows[0] } else { 1 };
+    if step != 0
+        && rows.windows(2).all(|pair| pair[1] - pair[0] == step)
+        && let Some(view) = x.sliced(along, rows[0], step, rows.len())
+    {
+        return Ok(view);
+    }
+    // Runs of places are parts that stand one after the other.
+    let mut runs: Vec<(i64, i64, usize)> = vec![];
+    for row in rows {
+        match runs.last_mut() {
+            Some((start, step, count)) if *count == 1 && (row - *start).abs() == 1 => (*step, *count) = (row - *start, 2),
+            Some((start, step, count)) if *count > 1 && *start + *step * *count as i64 == *row => *count += 1,
+            _ => runs.push((*row, 1, 1)),
+        }
+    }
+    if runs.len() <= 8 {
+        let whole = if x.axes[along].digits.len() > 1 { node.copied(x, "joined")? } else { x.clone() };
+        let mut parts = vec![];
+        for (start, step, count) in runs {
+            let own = whole.axes.iter().enumerate().map(|(a, axis)| if a == along { (start, step, count) } else { (0, 1, axis.size) });
+            parts.push(part(node, whole.clone(), &own.collect::<Vec<_>>())?);
+        }
+        return joined(node, &parts, along, Out::Part(suffix));
+    }
+    let places = crate::import::constant::Constant::list(rows.to_vec());
+    let Value::Known(known) = node.import.known(&format!("{}_places", node.proto.output[0]), places) else { return Err(Refusal::Earlier) };
+    let places = node.import.parameter(&known)?;
+    super::gather::rows(node, x, along, &places, Out::Part(suffix))
+}
+
+fn tile(node: &mut Node) -> Results {
+    let x = node.view(0)?;
+    let times = lengths(&node.numbers(1)?.unwrap_or_default())?;
+    if times.len() != x.axes.len() {
+        return Refusal::form("its repeats are not one for each axis");
+    }
+    if times.contains(&0) {
+        return Err(Refusal::Empty);
+    }
+    // Each axis is repeated as an axis of its own in front of it, and joined with it.
+    let rank = x.axes.len();
+    let spread = x.unsqueezed(&(0..rank).map(|n| 2 * n).collect::<Vec<_>>());
+    let wide: Vec<usize> = times.iter().zip(x.shape()).flat_map(|(times, size)| [*times, size]).collect();
+    let shape: Vec<usize> = times.iter().zip(x.shape()).map(|(times, size)| times * size).collect();
+    reshape(node, &spread.expanded(&wide), &shape)
+}
+
+/// [n, c, h, w] → [n, c / b², h · b, w · b]
+fn depth_to_space(node: &mut Node) -> Results {
+    let x = node.view(0)?;
+    let b = node.int("blocksize", 1).max(1) as usize;
+    let [n, c, h, w] = x.shape()[..] else { return Refusal::form("its input has no four axes") };
+    let columns_first = node.string("mode", "DCR") == "CRD";
+    let (split, order) = match columns_first {
+        true => ([n, c / (b * b), b, b, h, w], [0, 1, 4, 2, 5, 3]),
+        false => ([n, b, b, c / (b * b), h, w], [0, 3, 4, 1, 5, 2]),
+    };
+    let Value::View(parts) = reshape(node, &x, &split)?.remove(0) else { return Err(Refusal::Earlier) };
+    reshape(node, &parts.transposed(&order), &[n, c / (b * b), h * b, w * b])
+}
+
+fn space_to_depth(node: &mut Node) -> Results {
+    let x = node.view(0)?;
+    let b = node.int("blocksize", 1).max(1) as usize;
+    let [n, c, h, w] = x.shape()[..] else { return Refusal::form("its input has no four axes") };
+    let columns_first = node.string("mode", "DCR") == "CRD";
+    let Value::View(parts) = reshape(node, &x, &[n, c, h / b, b, w / b, b])?.remove(0) else { return Err(Refusal::Earlier) };
+    let order = if columns_first { [0, 1, 3, 5, 2, 4] } else { [0, 3, 5, 1, 2, 4] };
+    reshape(node, &parts.transposed(&order), &[n, c * b * b, h / b, w / b])
+}
+
+fn gather(node: &mut Node) -> Results {
+    let x = node.view(0)?;
+    let along = axis(node.int("axis", 0), x.axes.len())?;
+    let size = x.axes[along].size as i64;
+    if let Some(places) = node.constant(1) {
+        let shape = places.shape.clone();
+        let rows: Vec<i64> = places.wholes().into_iter().map(|p| if p < 0 { p + size } else { p }).collect();
+        if let Some(bad) = rows.iter().find(|p| !(0..size).contains(*p)) {
+            return Refusal::form(format!("it reads place {bad} of an axis of {size}"));
+        }
+        if shape.len() <= 1 {
+            let view = picked(node, &x, along, &rows, "picked")?;
+            let view = if shape.is_empty() { view.squeezed(&[along]) } else { view };
+            return Ok(vec![Value::View(view)]);
+        }
+    }
+    let places = node.view(1)?;
+    let places = super::gather::from_the_front(node, &places, size)?;
+    one(super::gather::rows(node, &x, along, &places, Out::Result(0)))
+}

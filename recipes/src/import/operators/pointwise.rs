@@ -1,0 +1,264 @@
+//! Functions of elements at one place: arithmetic, comparisons, activations, casts.
+
+use super::Operator;
+use crate::import::element::Element;
+use crate::import::error::Refusal;
+use crate::import::graph::Value;
+use crate::import::node::Node;
+use crate::import::step::{Out, literal};
+use crate::import::view::View;
+
+type Results = Result<Vec<Value>, Refusal>;
+
+pub const ALL: &[(&str, Operator)] = &[
+    ("Abs", |n| unary(n, |x| format!("abs({x})"))),
+    ("Acos", |n| unary(n, |x| format!("acos({x})"))),
+    ("Add", |n| pair(n, |a, b| format!("{a} + {b}"))),
+    ("And", |n| truth(n, |a, b| format!("{a} * {b}"))),
+    ("Cast", cast),
+    ("CastLike", cast),
+    ("Ceil", |n| unary(n, |x| format!("-floor(-{x})"))),
+    ("Celu", |n| {
+        let alpha = real(n, "alpha", 1.0);
+        unary(n, |x| format!("max(0, {x}) + min(0, {alpha} * (exp(min({x}, 0) / {alpha}) - 1))"))
+    }),
+    ("Clip", clip),
+    ("Cos", |n| unary(n, |x| format!("cos({x})"))),
+    ("Cosh", |n| unary(n, |x| format!("0.5 * exp({x}) + 0.5 * exp(-{x})"))),
+    ("Div", divide),
+    ("Dropout", dropout),
+    ("Elu", |n| {
+        let alpha = real(n, "alpha", 1.0);
+        unary(n, |x| format!("where({x} < 0, {alpha} * (exp(min({x}, 0)) - 1), {x})"))
+    }),
+    ("Equal", |n| truth(n, |a, b| format!("{a} == {b}"))),
+    ("Erf", |n| unary(n, |x| format!("erf({x})"))),
+    ("Exp", |n| unary(n, |x| format!("exp({x})"))),
+    ("Floor", |n| unary(n, |x| format!("floor({x})"))),
+    ("Gelu", |n| {
+        let form = if n.string("approximate", "none") == "tanh" { "tanh" } else { "erf" };
+        unary(n, |x| format!("gelu({x}, form: {form})"))
+    }),
+    ("Greater", |n| truth(n, |a, b| format!("{a} > {b}"))),
+    ("GreaterOrEqual", |n| truth(n, |a, b| format!("{a} >= {b}"))),
+    ("HardSigmoid", |n| {
+        let (alpha, beta) = (real(n, "alpha", 0.2), real(n, "beta", 0.5));
+        unary(n, |x| format!("max(0, min(1, {alpha} * {x} + {beta}))"))
+    }),
+    ("HardSwish", |n| unary(n, |x| format!("{x} * max(0, min(1, {x} / 6 + 0.5))"))),
+    ("Identity", |n| Ok(vec![n.inputs.first().cloned().unwrap_or(Value::Absent)])),
+    ("IsInf", |n| {
+        let (negative, positive) = (n.int("detect_negative", 1) != 0, n.int("detect_positive", 1) != 0);
+        let x = n.view(0)?;
+        one(n.pointwise(Out::Result(0), &[x], Element::Bool, |t| match (negative, positive) {
+            (true, true) => format!("abs({}) == inf", t[0]),
+            (true, false) => format!("{} == -inf", t[0]),
+            (false, true) => format!("{} == inf", t[0]),
+            (false, false) => format!("where({} == inf, 0, 0)", t[0]),
+        }))
+    }),
+    ("IsNaN", |n| {
+        let x = n.view(0)?;
+        one(n.pointwise(Out::Result(0), &[x], Element::Bool, |t| format!("{0} != {0}", t[0])))
+    }),
+    ("LeakyRelu", |n| {
+        let alpha = real(n, "alpha", 0.01);
+        unary(n, |x| format!("where({x} < 0, {alpha} * {x}, {x})"))
+    }),
+    ("Less", |n| truth(n, |a, b| format!("{a} < {b}"))),
+    ("LessOrEqual", |n| truth(n, |a, b| format!("{a} <= {b}"))),
+    ("Log", |n| unary(n, |x| format!("log({x})"))),
+    ("Max", |n| several(n, |a, b| format!("max({a}, {b})"))),
+    ("Mean", |n| {
+        let count = n.inputs.len();
+        let operands = (0..count).map(|i| n.view(i)).collect::<Result<Vec<_>, _>>()?;
+        let element = first(&operands);
+        one(n.pointwise(Out::Result(0), &operands, element, |t| format!("({}) / {count}", t.join(" + "))))
+    }),
+    ("Min", |n| several(n, |a, b| format!("min({a}, {b})"))),
+    ("Mish", |n| unary(n, |x| format!("{x} * tanh({})", softplus(x)))),
+    ("Mod", modulo),
+    ("Mul", |n| pair(n, |a, b| format!("{a} * {b}"))),
+    ("Neg", |n| unary(n, |x| format!("-{x}"))),
+    ("Not", |n| unary(n, |x| format!("1 - {x}"))),
+    ("Or", |n| truth(n, |a, b| format!("max({a}, {b})"))),
+    ("Pow", power),
+    ("PRelu", |n| pair(n, |x, s| format!("where({x} < 0, {s} * {x}, {x})"))),
+    ("Reciprocal", |n| unary(n, |x| format!("1 / {x}"))),
+    ("Relu", |n| unary(n, |x| format!("relu({x})"))),
+    ("Round", |n| unary(n, |x| rounded(x))),
+    ("Selu", |n| {
+        let (alpha, gamma) = (real(n, "alpha", 1.673_263_2), real(n, "gamma", 1.050_701));
+        unary(n, |x| format!("{gamma} * where({x} > 0, {x}, {alpha} * (exp(min({x}, 0)) - 1))"))
+    }),
+    ("Shrink", |n| {
+        let (bias, lambda) = (real(n, "bias", 0.0), real(n, "lambd", 0.5));
+        unary(n, |x| format!("where({x} < -{lambda}, {x} + {bias}, where({x} > {lambda}, {x} - {bias}, 0))"))
+    }),
+    ("Sigmoid", |n| unary(n, |x| format!("sigmoid({x})"))),
+    ("Sign", |n| unary(n, |x| format!("where({x} > 0, 1, where({x} < 0, -1, {x}))"))),
+    ("Sin", |n| unary(n, |x| format!("sin({x})"))),
+    ("Sinh", |n| unary(n, |x| format!("0.5 * exp({x}) - 0.5 * exp(-{x})"))),
+    ("Softplus", |n| unary(n, softplus)),
+    ("Softsign", |n| unary(n, |x| format!("{x} / (1 + abs({x}))"))),
+    ("Sqrt", |n| unary(n, |x| format!("sqrt({x})"))),
+    ("Sub", |n| pair(n, |a, b| format!("{a} - {b}"))),
+    ("Sum", |n| several(n, |a, b| format!("{a} + {b}"))),
+    ("Swish", |n| {
+        let alpha = real(n, "alpha", 1.0);
+        unary(n, |x| if alpha == "1" { format!("silu({x})") } else { format!("{x} * sigmoid({alpha} * {x})") })
+    }),
+    ("Tan", |n| unary(n, |x| format!("sin({x}) / cos({x})"))),
+    ("Tanh", |n| unary(n, |x| format!("tanh({x})"))),
+    ("ThresholdedRelu", |n| {
+        let alpha = real(n, "alpha", 1.0);
+        unary(n, |x| format!("where({x} > {alpha}, {x}, 0)"))
+    }),
+    ("Where", |n| {
+        let operands = [n.view(0)?, n.view(1)?, n.view(2)?];
+        let element = operands[1].element;
+        one(n.pointwise(Out::Result(0), &operands, element, |t| format!("where({}, {}, {})", t[0], t[1], t[2])))
+    }),
+    ("Xor", |n| truth(n, |a, b| format!("{a} != {b}"))),
+];
+
+pub fn one(view: Result<View, Refusal>) -> Results {
+    Ok(vec![Value::View(view?)])
+}
+
+/// A real attribute as a step writes it.
+pub fn real(node: &Node, name: &str, default: f32) -> String {
+    literal(node.float(name, default), Element::F64)
+}
+
+/// log(1 + exp(x)) without exponentials that overflow.
+pub fn softplus(x: &str) -> String {
+    format!("(max({x}, 0) + log1p(exp(-abs({x}))))")
+}
+
+/// To the nearest whole number, and to the even one of two.
+pub fn rounded(x: &str) -> String {
+    let up = format!("floor({x} + 0.5)");
+    format!("{up} - where({x} + 0.5 == {up}, {up} - 2 * floor({up} / 2), 0)")
+}
+
+/// Without what stands after the point.
+pub fn truncated(x: &str) -> String {
+    format!("where({x} < 0, -floor(-({x})), floor({x}))")
+}
+
+fn first(operands: &[View]) -> Element {
+    operands.first().map_or(Element::F32, |view| view.element)
+}
+
+fn unary(node: &mut Node, f: impl FnOnce(&str) -> String) -> Results {
+    let x = node.view(0)?;
+    let element = x.element;
+    one(node.pointwise(Out::Result(0), &[x], element, |t| f(&t[0])))
+}
+
+fn pair(node: &mut Node, f: impl FnOnce(&str, &str) -> String) -> Results {
+    let operands = [node.view(0)?, node.view(1)?];
+    let element = first(&operands);
+    one(node.pointwise(Out::Result(0), &operands, element, |t| wrapped(f(&t[0], &t[1]), element)))
+}
+
+fn truth(node: &mut Node, f: impl FnOnce(&str, &str) -> String) -> Results {
+    let operands = [node.view(0)?, node.view(1)?];
+    one(node.pointwise(Out::Result(0), &operands, Element::Bool, |t| f(&t[0], &t[1])))
+}
+
+fn several(node: &mut Node, f: impl Fn(&str, &str) -> String) -> Results {
+    let operands = (0..node.inputs.len()).map(|n| node.view(n)).collect::<Result<Vec<_>, _>>()?;
+    let element = first(&operands);
+    one(node.pointwise(Out::Result(0), &operands, element, |t| {
+        let (head, rest) = t.split_first().map_or(("0".to_string(), &[][..]), |(head, rest)| (head.clone(), rest));
+        rest.iter().fold(head, |all, next| f(&all, next))
+    }))
+}
+
+/// A whole number as its type holds it: what is beyond starts again from the other end.
+pub fn wrapped(value: String, element: Element) -> String {
+    match element {
+        Element::U8 => format!("({value}) - 256 * floor(({value}) / 256)"),
+        Element::I8 => format!("({value}) - 256 * floor((({value}) + 128) / 256)"),
+        Element::U16 => format!("({value}) - 65536 * floor(({value}) / 65536)"),
+        Element::I16 => format!("({value}) - 65536 * floor((({value}) + 32768) / 65536)"),
+        Element::U32 => format!("({value}) - 4294967296 * floor(({value}) / 4294967296)"),
+        _ => value,
+    }
+}
+
+/// Whole numbers are divided towards 0.
+fn divide(node: &mut Node) -> Results {
+    let element = node.view(0)?.element;
+    pair(node, |a, b| match element {
+        e if e.is_float() => format!("{a} / {b}"),
+        e if e.is_signed() => truncated(&format!("{a} / {b}")),
+        _ => format!("floor({a} / {b})"),
+    })
+}
+
+fn modulo(node: &mut Node) -> Results {
+    let as_c = node.int("fmod", 0) != 0;
+    pair(node, |a, b| match as_c {
+        true => format!("{a} - {b} * ({})", truncated(&format!("{a} / {b}"))),
+        false => format!("{a} - {b} * floor({a} / {b})"),
+    })
+}
+
+fn power(node: &mut Node) -> Results {
+    let operands = [node.view(0)?, node.view(1)?];
+    let element = first(&operands);
+    one(node.pointwise(Out::Result(0), &operands, element, |t| {
+        let power = format!("pow({}, {})", t[0], t[1]);
+        if element.is_float() { power } else { truncated(&power) }
+    }))
+}
+
+fn clip(node: &mut Node) -> Results {
+    let x = node.view(0)?;
+    let (low, high) = (node.optional(1)?, node.optional(2)?);
+    let element = x.element;
+    let mut operands = vec![x];
+    let (has_low, has_high) = (low.is_some(), high.is_some());
+    operands.extend(low.into_iter().chain(high).map(|bound| bound.squeezed(&(0..bound.axes.len()).collect::<Vec<_>>())));
+    if operands.len() == 1 {
+        return Ok(vec![Value::View(operands.remove(0))]);
+    }
+    one(node.pointwise(Out::Result(0), &operands, element, |t| match (has_low, has_high) {
+        (true, true) => format!("min(max({}, {}), {})", t[0], t[1], t[2]),
+        (true, false) => format!("max({}, {})", t[0], t[1]),
+        _ => format!("min({}, {})", t[0], t[1]),
+    }))
+}
+
+/// A cast of real numbers to whole ones cuts fractions off; narrower floating types are not rounded to, since the recipe stores one type.
+fn cast(node: &mut Node) -> Results {
+    let x = node.view(0)?;
+    let to = match node.proto.op_type.as_str() {
+        "CastLike" => node.view(1)?.element,
+        _ => node.element("to", x.element)?,
+    };
+    let from = x.element;
+    if to == from || to.is_float() || from == Element::Bool {
+        return Ok(vec![Value::View(x.typed(to))]);
+    }
+    one(node.pointwise(Out::Result(0), &[x], to, |t| match (to, from.is_float()) {
+        (Element::Bool, _) => format!("{} != 0", t[0]),
+        (_, true) => wrapped(truncated(&t[0]), to),
+        (_, false) => wrapped(t[0].clone(), to),
+    }))
+}
+
+/// Inference hands the operand on; a mask that is all ones is known.
+fn dropout(node: &mut Node) -> Results {
+    let training = node.constant(2).and_then(|c| c.only()).unwrap_or(0.0) != 0.0;
+    let ratio = node.constant(1).and_then(|c| c.only());
+    if (node.given(2) && node.constant(2).is_none()) || (training && ratio != Some(0.0)) {
+        return Refusal::form("it is in training mode, whose random numbers ONNX does not fix; export the model for inference");
+    }
+    let x = node.view(0)?;
+    let mask = View::number(1.0, Element::Bool, &x.shape());
+    Ok(vec![Value::View(x), Value::View(mask)])
+}

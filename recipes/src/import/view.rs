@@ -1,0 +1,287 @@
+//! How a value of the graph lies in a tensor of the recipe.
+//!
+//! Each axis of a value is a number in a mixed radix: a list of *digits*, the last of which counts fastest. A merge of two axes puts
+//! their digits into one list, and a split replaces a digit by two, so a Reshape moves nothing. Transpose, Slice, Squeeze and Expand change
+//! lists and subscripts alone as well. An axis of size 1 may have no digit.
+
+use super::element::Element;
+
+/// A part of an axis, with a name of its own within the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digit {
+    pub id: usize,
+    pub size: usize,
+}
+
+/// A constant and whole multiples of what `T` names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Affine<T> {
+    pub constant: i64,
+    pub terms: Vec<(T, i64)>,
+}
+
+impl<T: Clone + PartialEq> Affine<T> {
+    pub fn number(constant: i64) -> Affine<T> {
+        Affine { constant, terms: vec![] }
+    }
+
+    pub fn of(name: T) -> Affine<T> {
+        Affine { constant: 0, terms: vec![(name, 1)] }
+    }
+
+    /// `self + factor · other`
+    pub fn plus(mut self, other: &Affine<T>, factor: i64) -> Affine<T> {
+        self.constant += factor * other.constant;
+        for (name, coefficient) in &other.terms {
+            match self.terms.iter_mut().find(|(n, _)| n == name) {
+                Some((_, own)) => *own += factor * coefficient,
+                None => self.terms.push((name.clone(), factor * coefficient)),
+            }
+        }
+        self.terms.retain(|(_, coefficient)| *coefficient != 0);
+        self
+    }
+}
+
+/// Where the elements of a value come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// One number everywhere.
+    Number(f64),
+    /// A tensor of the recipe, with its sizes, under a subscript of digits for each of its dims.
+    Tensor { name: String, sizes: Vec<usize>, subscripts: Vec<Affine<usize>> },
+}
+
+/// A value of the graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct View {
+    pub element: Element,
+    pub axes: Vec<Axis>,
+    pub source: Source,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Axis {
+    pub size: usize,
+    /// Their sizes multiply to the axis's.
+    pub digits: Vec<Digit>,
+}
+
+impl View {
+    /// A tensor of the recipe whose dims are the digits of these axes, in order; an axis without digits has size 1.
+    pub fn of(name: String, element: Element, axes: &[Vec<usize>]) -> View {
+        let mut next = 0;
+        let mut digit = |size: &usize| {
+            next += 1;
+            Digit { id: next - 1, size: *size }
+        };
+        let axes: Vec<Axis> =
+            axes.iter().map(|sizes| Axis { size: sizes.iter().product(), digits: sizes.iter().map(&mut digit).collect() }).collect();
+        let digits: Vec<Digit> = axes.iter().flat_map(|axis| axis.digits.clone()).collect();
+        let sizes = digits.iter().map(|d| d.size).collect();
+        let subscripts = digits.iter().map(|d| Affine::of(d.id)).collect();
+        View { element, axes, source: Source::Tensor { name, sizes, subscripts } }
+    }
+
+    /// A value that has one number everywhere.
+    pub fn number(value: f64, element: Element, shape: &[usize]) -> View {
+        let digits = |(id, size): (usize, &usize)| if *size == 1 { vec![] } else { vec![Digit { id, size: *size }] };
+        let axes = shape.iter().enumerate().map(|(id, size)| Axis { size: *size, digits: digits((id, size)) }).collect();
+        View { element, axes, source: Source::Number(value) }
+    }
+
+    pub fn shape(&self) -> Vec<usize> {
+        self.axes.iter().map(|axis| axis.size).collect()
+    }
+
+    pub fn elements(&self) -> usize {
+        self.axes.iter().map(|axis| axis.size).product()
+    }
+
+    pub fn typed(mut self, element: Element) -> View {
+        self.element = element;
+        self
+    }
+
+    /// The name of a tensor whose dims are exactly the axes of the view, each one digit.
+    pub fn plain(&self) -> Option<&str> {
+        let Source::Tensor { name, sizes, subscripts } = &self.source else { return None };
+        let own = |(axis, subscript): (&Axis, &Affine<usize>)| match axis.digits.as_slice() {
+            [digit] => *subscript == Affine::of(digit.id),
+            _ => false,
+        };
+        let whole = sizes.len() == self.axes.len() && self.axes.iter().zip(subscripts).all(own);
+        (whole && self.shape() == *sizes).then_some(name)
+    }
+
+    /// Whether an axis is a whole dim of the tensor, or one number: what is read outside of it lies outside of the tensor, too.
+    pub fn is_whole(&self, axis: usize) -> bool {
+        let Axis { size, digits } = &self.axes[axis];
+        match (&self.source, digits.as_slice()) {
+            (Source::Tensor { sizes, subscripts, .. }, [digit]) => {
+                let mentions = |s: &&Affine<usize>| s.terms.iter().any(|(id, _)| *id == digit.id);
+                subscripts.iter().filter(mentions).count() == 1
+                    && subscripts.iter().zip(sizes).any(|(s, n)| *s == Affine::of(digit.id) && n == size)
+            }
+            _ => false,
+        }
+    }
+
+    /// A new digit's name.
+    fn fresh(&self) -> usize {
+        self.axes.iter().flat_map(|axis| &axis.digits).map(|digit| digit.id + 1).max().unwrap_or(0)
+    }
+
+    /// Puts an expression of other digits in a digit's place.
+    fn substitute(&mut self, id: usize, by: &Affine<usize>) {
+        let Source::Tensor { subscripts, .. } = &mut self.source else { return };
+        for subscript in subscripts {
+            let coefficient = subscript.terms.iter().find(|(n, _)| *n == id).map(|(_, c)| *c);
+            if let Some(coefficient) = coefficient {
+                subscript.terms.retain(|(n, _)| *n != id);
+                *subscript = std::mem::replace(subscript, Affine::number(0)).plus(by, coefficient);
+            }
+        }
+    }
+
+    /// The axes in another order.
+    pub fn transposed(&self, order: &[usize]) -> View {
+        View { axes: order.iter().map(|n| self.axes[*n].clone()).collect(), ..self.clone() }
+    }
+
+    /// Splits a digit into two, the second of which has the size `inner`.
+    fn split(&mut self, id: usize, size: usize, inner: usize) -> [Digit; 2] {
+        let fresh = self.fresh();
+        let parts = [Digit { id: fresh, size: size / inner }, Digit { id: fresh + 1, size: inner }];
+        self.substitute(id, &Affine { constant: 0, terms: vec![(fresh, inner as i64), (fresh + 1, 1)] });
+        for axis in &mut self.axes {
+            if let Some(at) = axis.digits.iter().position(|d| d.id == id) {
+                axis.digits.splice(at..=at, parts);
+            }
+        }
+        parts
+    }
+
+    /// The same elements in the same order under another shape; `None` where digits would have to be cut across.
+    pub fn reshaped(&self, shape: &[usize]) -> Option<View> {
+        let mut view = self.clone();
+        let mut left: Vec<Digit> = view.axes.iter().flat_map(|axis| axis.digits.clone()).collect();
+        left.reverse();
+        let mut axes = Vec::new();
+        for size in shape {
+            let (mut open, mut digits) = (*size, Vec::new());
+            while open > 1 {
+                let digit = left.pop()?;
+                if digit.size == 1 {
+                    // A digit of size 1 stays where an axis of size 1 can take it, and has one value anyway.
+                    view.substitute(digit.id, &Affine::number(0));
+                } else if open % digit.size == 0 {
+                    open /= digit.size;
+                    digits.push(digit);
+                } else if digit.size % open == 0 {
+                    let [outer, inner] = view.split(digit.id, digit.size, digit.size / open);
+                    left.push(inner);
+                    digits.push(outer);
+                    open = 1;
+                } else {
+                    return None;
+                }
+            }
+            if *size == 1
+                && let Some(digit) = left.pop_if(|digit| digit.size == 1)
+            {
+                digits.push(digit);
+            }
+            axes.push(Axis { size: *size, digits });
+        }
+        for digit in left {
+            if digit.size != 1 {
+                return None;
+            }
+            view.substitute(digit.id, &Affine::number(0));
+        }
+        Some(View { axes, ..view })
+    }
+
+    /// Every `step`-th of `count` places of an axis from `start` on; `None` where the axis is no single digit.
+    pub fn sliced(&self, axis: usize, start: i64, step: i64, count: usize) -> Option<View> {
+        let mut view = self.clone();
+        let size = view.axes[axis].size;
+        if start == 0 && step == 1 && count == size {
+            return Some(view);
+        }
+        let fresh = view.fresh();
+        let digits = if count == 1 { vec![] } else { vec![Digit { id: fresh, size: count }] };
+        let place = match count {
+            1 => Affine::number(start),
+            _ => Affine { constant: start, terms: vec![(fresh, step)] },
+        };
+        match (view.axes[axis].digits.as_slice(), &view.source) {
+            ([], _) | (_, Source::Number(_)) => {}
+            ([digit], _) => {
+                let id = digit.id;
+                view.substitute(id, &place);
+            }
+            // One place of several digits: each of them is a number.
+            (several, _) if count == 1 => {
+                let mut rest = start;
+                for digit in several.to_vec().into_iter().rev() {
+                    let size = digit.size as i64;
+                    view.substitute(digit.id, &Affine::number(rest % size));
+                    rest /= size;
+                }
+            }
+            _ => return None,
+        }
+        view.axes[axis] = Axis { size: count, digits };
+        Some(view)
+    }
+
+    /// The same elements repeated along axes of size 1 and new axes in front, as `Expand` does.
+    pub fn expanded(&self, shape: &[usize]) -> View {
+        let mut view = self.clone();
+        let missing = shape.len() - view.axes.len();
+        view.axes.splice(0..0, (0..missing).map(|_| Axis { size: 1, digits: vec![] }));
+        for (n, size) in shape.iter().enumerate() {
+            if view.axes[n].size == 1 && *size != 1 {
+                for digit in view.axes[n].digits.clone() {
+                    view.substitute(digit.id, &Affine::number(0));
+                }
+                let id = view.fresh();
+                view.axes[n] = Axis { size: *size, digits: vec![Digit { id, size: *size }] };
+            }
+        }
+        view
+    }
+
+    /// Without axes of size 1 at these places.
+    pub fn squeezed(&self, axes: &[usize]) -> View {
+        let mut view = self.clone();
+        for axis in axes {
+            for digit in view.axes[*axis].digits.clone() {
+                view.substitute(digit.id, &Affine::number(0));
+            }
+        }
+        let kept = |(n, axis): (usize, Axis)| if axes.contains(&n) { None } else { Some(axis) };
+        view.axes = std::mem::take(&mut view.axes).into_iter().enumerate().filter_map(kept).collect();
+        view
+    }
+
+    /// Without one axis, whatever its size: for the labels of the others.
+    pub fn squeezed_out(&self, axis: usize) -> View {
+        let mut view = self.clone();
+        view.axes.remove(axis);
+        view
+    }
+
+    /// With axes of size 1 that stand at these places of the result.
+    pub fn unsqueezed(&self, axes: &[usize]) -> View {
+        let mut view = self.clone();
+        let mut axes = axes.to_vec();
+        axes.sort_unstable();
+        for axis in axes {
+            view.axes.insert(axis, Axis { size: 1, digits: vec![] });
+        }
+        view
+    }
+}
