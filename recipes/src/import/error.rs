@@ -9,9 +9,9 @@ pub enum Refusal {
     Operator,
     #[error("{0}")]
     Form(String),
-    /// The name of the value in the graph.
-    #[error("the value of `{0}` must be known at import: make it an initializer or a constant of the model")]
-    Unknown(String),
+    /// The name of the value in the graph, and the graph's inputs that it is computed from.
+    #[error("the value of `{value}` must be known at import{}", from(value, inputs))]
+    Unknown { value: String, inputs: Vec<String> },
     #[error("a result has the size 0, and a recipe has no empty tensors")]
     Empty,
     /// A node before it was refused; that one is reported.
@@ -22,6 +22,15 @@ pub enum Refusal {
 impl Refusal {
     pub fn form<T>(why: impl Into<String>) -> Result<T, Refusal> {
         Err(Refusal::Form(why.into()))
+    }
+}
+
+fn from(value: &str, inputs: &[String]) -> String {
+    let names: Vec<String> = inputs.iter().map(|name| format!("`{name}`")).collect();
+    match inputs {
+        [] => ": make it an initializer or a constant of the model".into(),
+        [input] if input == value => ", and it is an input: make it an initializer of the model".into(),
+        _ => format!(", and it depends on the inputs {}: make them initializers of the model", names.join(", ")),
     }
 }
 

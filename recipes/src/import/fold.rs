@@ -26,6 +26,24 @@ pub fn fold(proto: &NodeProto, inputs: &[Value]) -> Folded {
         _ => {}
     }
     let mut known = Vec::new();
+    // The second operand of a CastLike says a type alone, and the operand of an EyeLike a shape.
+    let like = match (proto.op_type.as_str(), inputs) {
+        ("CastLike", [x, Value::View(view)]) => Some((x, Constant::of(view.element, vec![0], vec![]))),
+        _ => None,
+    };
+    let eye = match (proto.op_type.as_str(), inputs) {
+        ("EyeLike", [Value::View(view)]) => Some(Constant::of(view.element, view.shape(), vec![0.0; view.elements().min(FOLDED)])),
+        _ => None,
+    };
+    if let Some(eye) = eye.as_ref().filter(|eye| eye.elements() < FOLDED) {
+        return Known { proto, known: vec![Some(eye)] }.results();
+    }
+    if let Some((x, like)) = &like {
+        return match x {
+            Value::Known(x) if x.constant.elements() <= FOLDED => Known { proto, known: vec![Some(&x.constant), Some(like)] }.results(),
+            _ => Ok(None),
+        };
+    }
     for input in inputs {
         match input {
             Value::Known(of) if of.constant.elements() <= FOLDED => known.push(Some(&of.constant)),

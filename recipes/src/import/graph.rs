@@ -52,6 +52,8 @@ pub struct Import<'m> {
     pub sizes: &'m [(String, i64)],
     pub recipe: Writer,
     pub problems: Vec<ImportProblem>,
+    /// Inputs and their names in the recipe.
+    pub inputs: Vec<(String, String)>,
     /// Outputs of the graph, the names that the recipe has for them, and whether a step assigns them.
     outputs: IndexMap<String, (String, bool)>,
     /// Constants that are parameters of the recipe.
@@ -70,6 +72,7 @@ impl<'m> Import<'m> {
             sizes,
             recipe: Writer::default(),
             problems: vec![],
+            inputs: vec![],
             outputs: IndexMap::new(),
             parameters: IndexMap::new(),
             constants: 0,
@@ -98,7 +101,12 @@ impl<'m> Import<'m> {
         let shapes: Vec<Option<(Element, Vec<usize>)>> = inputs.iter().map(|input| self.declared(input)).collect();
         self.unknown_sizes();
         for (input, declared) in inputs.iter().zip(shapes) {
-            let value = declared.map_or(Value::Refused, |(element, shape)| Value::View(self.input(&input.name, element, &shape)));
+            let value = match declared {
+                // What has no elements is known.
+                Some((element, shape)) if shape.contains(&0) => self.known(&input.name, Constant::of(element, shape, vec![])),
+                Some((element, shape)) => Value::View(self.input(&input.name, element, &shape)),
+                None => Value::Refused,
+            };
             scope.insert(input.name.clone(), value);
         }
         for output in &graph.output {
@@ -107,6 +115,11 @@ impl<'m> Import<'m> {
         }
         let wanted: Vec<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
         self.walk(&graph.node, &wanted, &mut scope, false, 0);
+        for problem in &mut self.problems {
+            if let ImportProblem::Node { why: Refusal::Unknown { value, inputs }, .. } = problem {
+                *inputs = depends(&graph.node, value).into_iter().filter(|name| self.inputs.iter().any(|(n, _)| n == name)).collect();
+            }
+        }
         graph.output.iter().map(|output| self.finish(&output.name, &scope)).collect()
     }
 
@@ -127,12 +140,12 @@ impl<'m> Import<'m> {
         let mut sizes = Some(vec![]);
         for (axis, dim) in shape.dim.iter().enumerate() {
             let name = match &dim.value {
-                Some(DimensionValue::Size(size)) if *size > 0 => {
+                Some(DimensionValue::Size(size)) if *size >= 0 => {
                     sizes.iter_mut().for_each(|sizes| sizes.push(*size as usize));
                     continue;
                 }
                 Some(DimensionValue::Size(size)) => {
-                    self.problems.push(fault(format!("its axis {axis} has the size {size}; sizes of a recipe are 1 at least")));
+                    self.problems.push(fault(format!("its axis {axis} has the size {size}")));
                     sizes = None;
                     continue;
                 }
@@ -185,8 +198,9 @@ impl<'m> Import<'m> {
         }
     }
 
-    fn input(&mut self, name: &str, element: Element, shape: &[usize]) -> View {
-        let name = self.recipe.unique(name);
+    fn input(&mut self, of_model: &str, element: Element, shape: &[usize]) -> View {
+        let name = self.recipe.unique(of_model);
+        self.inputs.push((of_model.to_string(), name.clone()));
         let mut used = IndexMap::new();
         let dims = shape.iter().map(|size| self.recipe.index(&mut used, *size).name).collect();
         let range = (element == Element::Bool).then(|| "[0, 1]".to_string());
@@ -308,6 +322,9 @@ impl<'m> Import<'m> {
         if !matches!(proto.domain.as_str(), "" | "ai.onnx" | "ai.onnx.preview.training") {
             return Refusal::form(format!("operators of `{}` are not supported, and the model has no function for it", proto.domain));
         }
+        if let Some(why) = operators::changed(&proto.op_type, self.opset) {
+            return Err(why);
+        }
         if let Some(results) = fold(proto, &inputs)? {
             let named = proto.output.iter().zip(results).map(|(name, constant)| self.known(name, constant));
             return Ok(named.collect());
@@ -381,6 +398,17 @@ fn needed(nodes: &[NodeProto], wanted: &[&str]) -> Vec<bool> {
         }
     }
     found
+}
+
+/// The values that a value is computed from, but for their shapes, which are known.
+fn depends(nodes: &[NodeProto], value: &str) -> IndexSet<String> {
+    let mut names = IndexSet::from([value.to_string()]);
+    for node in nodes.iter().rev() {
+        if !matches!(node.op_type.as_str(), "Shape" | "Size") && node.output.iter().any(|name| names.contains(name)) {
+            reads(node, &mut names);
+        }
+    }
+    names
 }
 
 /// The names that a node and the graphs within it read.

@@ -32,8 +32,8 @@ use safetensors::tensor::{Dtype as SafeDtype, TensorView};
 use sdfg::Dtype;
 use std::path::Path;
 
-/// The operator sets that are read: from the one that moved axes into inputs to the newest released with ONNX 1.23.
-pub const OPSETS: std::ops::RangeInclusive<i64> = 13..=28;
+/// The operator sets that are read, to the newest released with ONNX 1.23. Before 13 some operators had another form; these are refused.
+pub const OPSETS: std::ops::RangeInclusive<i64> = 7..=28;
 
 /// An imported model.
 pub struct Imported {
@@ -106,8 +106,8 @@ pub fn import_model(model: &ModelProto, file: &str, folder: &Path, sizes: &[(Str
         Some(version) => {
             let (first, last) = (OPSETS.start(), OPSETS.end());
             let why = format!(
-                "its operator set is {version}, and {first} to {last} are read; onnx.version_converter.convert_version(model, {first}) or \
-                 exporting with opset_version={first} helps"
+                "its operator set is {version}, and {first} to {last} are read; onnx.version_converter.convert_version(model, 21) or \
+                 exporting with opset_version=21 helps"
             );
             return Err(failed(vec![ImportProblem::File(why)]));
         }
@@ -128,8 +128,7 @@ pub fn import_model(model: &ModelProto, file: &str, folder: &Path, sizes: &[(Str
     let about = format!("imported from an ONNX model{producer}, operator set {}", opset.unwrap_or_default());
     let dtype = import.recipe.dtype();
     let recipe = import.recipe.text(&about, &title, dtype, &outputs);
-    let given = graph.input.iter().filter(|input| !graph.initializer.iter().any(|t| t.name == input.name));
-    let inputs = given.map(|i| i.name.clone()).zip(import.recipe.inputs.iter().map(|i| i.name.clone())).collect();
+    let inputs = import.inputs;
     let outputs = graph.output.iter().map(|o| o.name.clone()).zip(outputs).collect();
     let steps = import.recipe.steps();
     let weights = import.recipe.weights.into_iter().map(|w| (w.given.name, w.given.dtype, w.shape, w.values.stored())).collect();

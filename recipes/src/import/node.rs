@@ -146,8 +146,14 @@ impl<'n, 'm> Node<'n, 'm> {
         }
     }
 
+    /// A value without elements, which is known.
+    pub fn empty(&mut self, element: Element, shape: Vec<usize>) -> Value {
+        let name = self.proto.output.first().cloned().unwrap_or_default();
+        self.import.known(&name, Constant::of(element, shape, vec![]))
+    }
+
     pub fn unknown(&self, n: usize) -> Refusal {
-        Refusal::Unknown(self.proto.input.get(n).cloned().unwrap_or_default())
+        Refusal::Unknown { value: self.proto.input.get(n).cloned().unwrap_or_default(), inputs: vec![] }
     }
 
     /// Axes of an attribute or, since it became one, of an input; `None` where neither is given.

@@ -271,7 +271,8 @@ impl Node<'_, '_> {
         let name = match out {
             Out::Result(n) => {
                 let wanted = self.proto.output.get(n).cloned().unwrap_or_default();
-                match self.import.output_name(&wanted).filter(|_| whole && !self.inner) {
+                let name = if whole && !self.inner { self.import.output_name(&wanted) } else { None };
+                match name {
                     Some(name) => {
                         // A result of the recipe has all its axes.
                         for axis in axes.iter_mut().filter(|axis| axis.is_empty()) {

@@ -161,7 +161,9 @@ pub fn convolution(node: &mut Node, out: Out, x: View, k: View, bias: Option<Vie
     if let Some(bias) = bias {
         operands.push((grouped(&bias, vec![groups, ks[0] / groups])?, vec![g, e]));
     }
-    let labelled = node.labelled(&operands, &[n, g, e])?;
+    // Without groups their label has no index.
+    let kept: Vec<usize> = [n, g, e].into_iter().filter(|label| *label != g || groups > 1).collect();
+    let labelled = node.labelled(&operands, &kept)?;
     let mut places = node.places(&x, &[n, g, i], &labelled);
     let mut left = vec![labelled.indices[&n].clone(), [labelled.indices[&g].clone(), labelled.indices[&e].clone()].concat()];
     let mut over = labelled.indices[&i].clone();
@@ -251,7 +253,9 @@ fn conv_transpose(node: &mut Node) -> Results {
     if let Some(bias) = bias {
         operands.push((parted(&bias, vec![groups, ks[1]])?, vec![g, e]));
     }
-    let labelled = node.labelled(&operands, &[n, g, e])?;
+    // Without groups their label has no index.
+    let kept: Vec<usize> = [n, g, e].into_iter().filter(|label| *label != g || groups > 1).collect();
+    let labelled = node.labelled(&operands, &kept)?;
     let mut left = vec![labelled.indices[&n].clone(), [labelled.indices[&g].clone(), labelled.indices[&e].clone()].concat()];
     let mut over = labelled.indices[&i].clone();
     let mut places = node.places(&k, &[g, i, e], &labelled);

@@ -103,6 +103,9 @@ pub const ALL: &[(&str, Operator)] = &[
         let axes = given.iter().map(|a| axis(*a, rank)).collect::<Result<Vec<_>, _>>()?;
         Ok(vec![Value::View(x.unsqueezed(&axes))])
     }),
+    ("EyeLike", |n| Err(n.unknown(0))),
+    ("NonZero", |n| Err(n.unknown(0))),
+    ("Range", |n| Err((0..3).find(|i| n.constant(*i).is_none()).map_or(Refusal::Operator, |i| n.unknown(i)))),
     ("Upsample", |_| Refusal::form("Resize takes its place since operator set 10; onnx.version_converter writes it so")),
 ];
 
@@ -134,7 +137,7 @@ fn slice(node: &mut Node) -> Results {
     let (axes, steps) = (node.numbers(3)?, node.numbers(4)?);
     let parts = slices(&x.shape(), &starts, &ends, axes.as_deref(), steps.as_deref())?;
     if parts.iter().any(|(_, _, count)| *count == 0) {
-        return Err(Refusal::Empty);
+        return Ok(vec![node.empty(x.element, parts.iter().map(|(_, _, count)| *count).collect())]);
     }
     part(node, x, &parts).map(|view| vec![Value::View(view)])
 }
@@ -173,10 +176,8 @@ fn split(node: &mut Node) -> Results {
     let mut start = 0;
     for (n, size) in sizes.iter().enumerate() {
         if *size == 0 {
-            if node.wanted(n) {
-                return Err(Refusal::Empty);
-            }
-            results.push(Value::Absent);
+            let shape = x.axes.iter().enumerate().map(|(a, axis)| if a == along { 0 } else { axis.size }).collect();
+            results.push(node.empty(x.element, shape));
             continue;
         }
         let parts: Vec<(i64, i64, usize)> =
@@ -258,9 +259,11 @@ fn pad(node: &mut Node) -> Results {
     }
     let value = match node.constant(2) {
         Some(constant) if constant.elements() == 1 => literal(constant.reals()[0], constant.element),
-        _ if node.given(2) => return Err(node.unknown(2)),
         _ => "0".into(),
     };
+    // A value that the model computes is chosen outside of the tensor.
+    let chosen = if node.constant(2).is_none() { node.optional(2)? } else { None };
+    let chosen = chosen.map(|value| value.squeezed(&(0..value.axes.len()).collect::<Vec<_>>()));
     let mode = node.string("mode", "constant").to_string();
     let moved: Vec<usize> = (0..rank).filter(|a| pads[*a] != (0, 0)).collect();
     if moved.is_empty() {
@@ -271,6 +274,7 @@ fn pad(node: &mut Node) -> Results {
     }
     let element = x.element;
     let x = node.whole(&x, moved.iter().copied())?;
+    let x = if x.axes.iter().any(|axis| axis.digits.len() > 1) { node.copied(&x, "joined")? } else { x };
     node.begin();
     let mut axes = vec![];
     let mut places = vec![];
@@ -288,8 +292,17 @@ fn pad(node: &mut Node) -> Results {
         places.push(at(&index).plus(&Place::number(1), -before));
         axes.push(vec![index]);
     }
-    let x = if x.axes.iter().any(|axis| axis.digits.len() > 1) { node.copied(&x, "joined")? } else { x };
-    let text = node.read(&x, &places, Some(&value));
+    let mut text = node.read(&x, &places, Some(&value));
+    if let Some(chosen) = chosen {
+        let value = node.read(&chosen, &[], None);
+        for (n, (axis, index)) in x.axes.iter().zip(&axes).enumerate() {
+            if let ([index], true) = (index.as_slice(), pads[n] != (0, 0)) {
+                let (low, high) = (pads[n].0, pads[n].0 + axis.size as i64);
+                let low = literal(low as f64, Element::I64);
+                text = format!("where({0} >= {low}, where({0} < {high}, {text}, {value}), {value})", index.name);
+            }
+        }
+    }
     one(Ok(node.define(Out::Result(0), axes, &text, element)))
 }
 

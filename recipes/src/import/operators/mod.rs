@@ -20,7 +20,30 @@ const FAMILIES: &[&[(&str, Operator)]] =
     &[pointwise::ALL, layout::ALL, contraction::ALL, convolution::ALL, pooling::ALL, reduction::ALL, normalization::ALL];
 
 /// Operators that are known at import alone.
-pub const FOLDED_ONLY: &[&str] = &["Constant", "Shape", "Size", "Range", "NonZero", "EyeLike"];
+const FOLDED_ONLY: &[&str] = &["Constant", "Shape", "Size"];
+
+/// Operators that had another form before some operator set: its number, and what was different.
+const CHANGED: &[(&str, i64, &str)] = &[
+    ("BatchNormalization", 9, "`spatial` may be 0"),
+    ("Clip", 11, "its bounds were attributes"),
+    ("Dropout", 12, "its ratio was an attribute"),
+    ("Hardmax", 13, "it joined all axes from one on"),
+    ("LogSoftmax", 13, "it joined all axes from one on"),
+    ("Pad", 11, "its paddings were attributes"),
+    ("Resize", 11, "places were mapped in another way"),
+    ("Slice", 10, "its bounds were attributes"),
+    ("Softmax", 13, "it joined all axes from one on"),
+    ("Split", 13, "its sizes were an attribute"),
+    ("TopK", 10, "its number was an attribute"),
+];
+
+/// Why an operator has another form in this operator set than what is read.
+pub fn changed(name: &str, opset: i64) -> Option<Refusal> {
+    let (_, since, what) = CHANGED.iter().find(|(own, since, _)| *own == name && opset < *since)?;
+    Some(Refusal::Form(format!(
+        "before operator set {since} {what}, which is not read; onnx.version_converter.convert_version(model, 21) writes it anew"
+    )))
+}
 
 /// The operator with this name.
 pub fn find(name: &str) -> Option<Operator> {

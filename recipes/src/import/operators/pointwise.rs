@@ -201,8 +201,12 @@ fn divide(node: &mut Node) -> Results {
 
 fn modulo(node: &mut Node) -> Results {
     let as_c = node.int("fmod", 0) != 0;
+    let real = node.view(0)?.element.is_float();
     pair(node, |a, b| match as_c {
+        true if real => format!("where(abs({b}) == inf, {a}, {a} - {b} * ({}))", truncated(&format!("{a} / {b}"))),
         true => format!("{a} - {b} * ({})", truncated(&format!("{a} / {b}"))),
+        // A divisor without end leaves what has its sign.
+        false if real => format!("where(abs({b}) == inf, where({a} * {b} < 0, {b}, {a}), {a} - {b} * floor({a} / {b}))"),
         false => format!("{a} - {b} * floor({a} / {b})"),
     })
 }
@@ -237,7 +241,10 @@ fn clip(node: &mut Node) -> Results {
 fn cast(node: &mut Node) -> Results {
     let x = node.view(0)?;
     let to = match node.proto.op_type.as_str() {
-        "CastLike" => node.view(1)?.element,
+        "CastLike" => match node.constant(1) {
+            Some(constant) => constant.element,
+            None => node.view(1)?.element,
+        },
         _ => node.element("to", x.element)?,
     };
     let from = x.element;
@@ -253,9 +260,13 @@ fn cast(node: &mut Node) -> Results {
 
 /// Inference hands the operand on; a mask that is all ones is known.
 fn dropout(node: &mut Node) -> Results {
-    let training = node.constant(2).and_then(|c| c.only()).unwrap_or(0.0) != 0.0;
-    let ratio = node.constant(1).and_then(|c| c.only());
-    if (node.given(2) && node.constant(2).is_none()) || (training && ratio != Some(0.0)) {
+    let training = match (node.given(2), node.constant(2)) {
+        (false, _) => false,
+        (true, Some(training)) => training.only() != Some(0.0),
+        (true, None) => return Err(node.unknown(2)),
+    };
+    let ratio = if node.given(1) { node.constant(1).and_then(|c| c.only()) } else { Some(0.5) };
+    if training && ratio != Some(0.0) {
         return Refusal::form("it is in training mode, whose random numbers ONNX does not fix; export the model for inference");
     }
     let x = node.view(0)?;
