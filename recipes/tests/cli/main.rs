@@ -8,6 +8,8 @@ mod devices;
 mod docs;
 #[cfg(unix)]
 mod gpu_script;
+mod import;
+mod onnx;
 mod sites;
 mod stacks;
 #[cfg(target_os = "linux")]
