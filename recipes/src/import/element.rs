@@ -89,31 +89,4 @@ impl Element {
     pub fn is_signed(self) -> bool {
         self.is_float() || matches!(self, I8 | I16 | I32 | I64)
     }
-
-    /// The least and the greatest whole number of an integer type, as far as f64 holds them.
-    pub fn whole_numbers(self) -> Option<(f64, f64)> {
-        Some(match self {
-            I8 => (-128.0, 127.0),
-            I16 => (-32768.0, 32767.0),
-            I32 => (-2147483648.0, 2147483647.0),
-            I64 => (-9223372036854775808.0, 9223372036854775807.0),
-            U8 => (0.0, 255.0),
-            U16 => (0.0, 65535.0),
-            U32 => (0.0, 4294967295.0),
-            U64 => (0.0, 18446744073709551615.0),
-            Bool => (0.0, 1.0),
-            _ => return None,
-        })
-    }
-
-    /// The largest finite number of a floating type.
-    pub fn largest(self) -> f64 {
-        match self {
-            F16 => 65504.0,
-            Bf16 => half::bf16::MAX.to_f64(),
-            F32 => f64::from(f32::MAX),
-            F64 => f64::MAX,
-            other => other.whole_numbers().map_or(f64::MAX, |(_, most)| most),
-        }
-    }
 }

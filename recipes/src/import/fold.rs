@@ -502,6 +502,7 @@ fn picked(x: &Constant, shape: Vec<usize>, from: impl Fn(&[usize]) -> Vec<usize>
 fn unary(operator: &str) -> Option<fn(f64) -> f64> {
     Some(match operator {
         "Neg" => |v| -v,
+        "Relu" => |v| v.max(0.0),
         "Abs" => f64::abs,
         "Sqrt" => f64::sqrt,
         "Floor" => f64::floor,

@@ -79,10 +79,6 @@ impl<'n, 'm> Node<'n, 'm> {
         format!("{value:?}").parse().unwrap_or(f64::from(value))
     }
 
-    pub fn has(&self, name: &str) -> bool {
-        attribute(self.proto, name).is_some()
-    }
-
     pub fn graph(&self, name: &str) -> Option<&'n GraphProto> {
         attribute(self.proto, name).and_then(|a| a.g.as_ref())
     }
@@ -133,15 +129,6 @@ impl<'n, 'm> Node<'n, 'm> {
         match self.inputs.get(n) {
             None | Some(Value::Absent) => Ok(None),
             Some(Value::Known(known)) => Ok(Some(known.constant.wholes())),
-            _ => Err(self.unknown(n)),
-        }
-    }
-
-    /// The real numbers of such an input.
-    pub fn reals(&self, n: usize) -> Result<Option<Vec<f64>>, Refusal> {
-        match self.inputs.get(n) {
-            None | Some(Value::Absent) => Ok(None),
-            Some(Value::Known(known)) => Ok(Some(known.constant.reals())),
             _ => Err(self.unknown(n)),
         }
     }

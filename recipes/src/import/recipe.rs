@@ -42,12 +42,12 @@ pub struct Writer {
 }
 
 /// Letters that stand before a size in the names of its dims.
-const LETTERS: &[u8] = b"ijklmnopqrstuvwxyz";
+const LETTERS: &[u8] = b"ijklmn";
 
 impl Writer {
     /// Calls a size by a name of the model's; the first name of a size is its name.
     pub fn name_size(&mut self, size: usize, name: &str) {
-        let name = legal(name).to_lowercase();
+        let name = name.to_lowercase();
         if crate::load::name_refusal(&name).is_none() && !is_size(&name) && !self.named.values().any(|n| *n == name) {
             self.named.entry(size).or_insert(name);
         }
@@ -177,9 +177,10 @@ impl Writer {
     }
 }
 
-/// Whether a name is that of a dim, such as `i56`.
+/// Whether a name may be that of a dim, such as `i56`.
 fn is_size(name: &str) -> bool {
-    name.len() > 1 && name.as_bytes()[1..].iter().all(|b| b.is_ascii_digit() || *b == b'_') && name.as_bytes()[1].is_ascii_digit()
+    let Some((letter, rest)) = name.as_bytes().split_first() else { return false };
+    LETTERS.contains(letter) && rest.first().is_some_and(u8::is_ascii_digit) && rest.iter().all(|b| b.is_ascii_digit() || *b == b'_')
 }
 
 /// A name of letters, digits and `_`, made from any text, of 48 characters at most.

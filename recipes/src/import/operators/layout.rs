@@ -174,7 +174,7 @@ fn split(node: &mut Node) -> Results {
     }
     let mut results = vec![];
     let mut start = 0;
-    for (n, size) in sizes.iter().enumerate() {
+    for size in &sizes {
         if *size == 0 {
             let shape = x.axes.iter().enumerate().map(|(a, axis)| if a == along { 0 } else { axis.size }).collect();
             results.push(node.empty(x.element, shape));
@@ -236,10 +236,22 @@ pub fn joined(node: &mut Node, operands: &[View], along: usize, out: Out) -> Res
         texts.push((start + size, node.text(view, &places, if number { None } else { Some("0") })));
         start += size;
     }
-    let (last, before) = texts.split_last().map(|(last, before)| (last.1.clone(), before)).ok_or(Refusal::Empty)?;
-    let expression = before.iter().rev().fold(last, |rest, (end, text)| format!("where({} < {end}, {text}, {rest})", index.name));
+    let expression = chosen(&texts, &index.name);
     let axes = (0..rank).map(|a| if a == along { vec![index.clone()] } else { labelled.indices[&a].clone() }).collect();
     Ok(node.define(out, axes, &expression, element))
+}
+
+/// The text of the first part that ends behind an index, found by halving.
+fn chosen(parts: &[(usize, String)], index: &str) -> String {
+    match parts {
+        [] => "0".into(),
+        [(_, text)] => text.clone(),
+        several => {
+            let (before, after) = several.split_at(several.len() / 2);
+            let end = before.last().map_or(0, |(end, _)| *end);
+            format!("where({index} < {end}, {}, {})", chosen(before, index), chosen(after, index))
+        }
+    }
 }
 
 fn pad(node: &mut Node) -> Results {

@@ -1,6 +1,7 @@
 //! How each operator of ONNX is written: a file for each family.
 
 mod contraction;
+mod control;
 mod convolution;
 mod gather;
 mod layout;
@@ -17,7 +18,7 @@ use super::node::Node;
 pub type Operator = fn(&mut Node) -> Result<Vec<Value>, Refusal>;
 
 const FAMILIES: &[&[(&str, Operator)]] =
-    &[pointwise::ALL, layout::ALL, contraction::ALL, convolution::ALL, pooling::ALL, reduction::ALL, normalization::ALL];
+    &[pointwise::ALL, layout::ALL, contraction::ALL, control::ALL, convolution::ALL, pooling::ALL, reduction::ALL, normalization::ALL];
 
 /// Operators that are known at import alone.
 const FOLDED_ONLY: &[&str] = &["Constant", "Shape", "Size"];
@@ -31,6 +32,7 @@ const CHANGED: &[(&str, i64, &str)] = &[
     ("LogSoftmax", 13, "it joined all axes from one on"),
     ("Pad", 11, "its paddings were attributes"),
     ("Resize", 11, "places were mapped in another way"),
+    ("Scan", 9, "it walked along batches, too"),
     ("Slice", 10, "its bounds were attributes"),
     ("Softmax", 13, "it joined all axes from one on"),
     ("Split", 13, "its sizes were an attribute"),

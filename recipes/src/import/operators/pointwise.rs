@@ -12,7 +12,6 @@ type Results = Result<Vec<Value>, Refusal>;
 
 pub const ALL: &[(&str, Operator)] = &[
     ("Abs", |n| unary(n, |x| format!("abs({x})"))),
-    ("Acos", |n| unary(n, |x| format!("acos({x})"))),
     ("Add", |n| pair(n, |a, b| format!("{a} + {b}"))),
     ("And", |n| truth(n, |a, b| format!("{a} * {b}"))),
     ("Cast", cast),

@@ -1,0 +1,168 @@
+//! Graphs within the graph: branches that are known are taken, and loops whose number of rounds is known are written out.
+
+use super::Operator;
+use super::layout::{joined, part};
+use crate::import::constant::Constant;
+use crate::import::element::Element;
+use crate::import::error::Refusal;
+use crate::import::graph::Value;
+use crate::import::node::{Node, axis};
+use crate::import::proto::GraphProto;
+use crate::import::step::Out;
+use crate::import::view::View;
+
+type Results = Result<Vec<Value>, Refusal>;
+
+pub const ALL: &[(&str, Operator)] = &[("If", branch), ("Loop", rounds), ("Scan", scan)];
+
+/// Rounds that are written out.
+const ROUNDS: usize = 64;
+
+fn branch(node: &mut Node) -> Results {
+    let graph = |node: &Node, name: &str| node.graph(name).cloned().ok_or_else(|| Refusal::Form(format!("it has no `{name}`")));
+    let (yes, no) = (graph(node, "then_branch")?, graph(node, "else_branch")?);
+    if let Some(condition) = node.constant(0) {
+        let taken = if condition.only().unwrap_or(0.0) != 0.0 { yes } else { no };
+        return node.body(&taken, vec![]);
+    }
+    // Where the condition is computed, both branches are, and each element is chosen.
+    let condition = node.view(0)?;
+    let condition = condition.squeezed(&(0..condition.axes.len()).collect::<Vec<_>>());
+    let (yes, no) = (node.body(&yes, vec![])?, node.body(&no, vec![])?);
+    let mut results = vec![];
+    for (n, (a, b)) in yes.into_iter().zip(no).enumerate() {
+        let (a, b) = (node.operand(a)?, node.operand(b)?);
+        if a.shape() != b.shape() {
+            return Refusal::form("its condition depends on inputs, and its branches make results of different shapes");
+        }
+        let element = a.element;
+        let chosen =
+            node.pointwise(Out::Result(n), &[condition.clone(), a, b], element, |t| format!("where({}, {}, {})", t[0], t[1], t[2]))?;
+        results.push(Value::View(chosen));
+    }
+    Ok(results)
+}
+
+fn rounds(node: &mut Node) -> Results {
+    let Some(body) = node.graph("body").cloned() else { return Refusal::form("it has no `body`") };
+    let most = match (node.given(0), node.constant(0)) {
+        (true, Some(most)) => most.only().map_or(i64::MAX, |n| n as i64),
+        (true, None) => return Err(node.unknown(0)),
+        _ => i64::MAX,
+    };
+    let mut goes_on = match (node.given(1), node.constant(1)) {
+        (true, Some(condition)) => condition.only() != Some(0.0),
+        (true, None) => return Err(node.unknown(1)),
+        _ => true,
+    };
+    let mut state: Vec<Value> = node.inputs.iter().skip(2).cloned().collect();
+    let carried = state.len();
+    let mut made: Vec<Vec<View>> = vec![];
+    let mut round = 0;
+    while goes_on && round < most {
+        if round as usize >= ROUNDS {
+            return Refusal::form(format!("it has more than {ROUNDS} rounds, which would be written out"));
+        }
+        let count = node.import.known("round", Constant::whole(Element::I64, vec![], vec![round]));
+        let condition = node.import.known("goes_on", Constant::whole(Element::Bool, vec![], vec![1]));
+        let results = node.body(&body, [count, condition].into_iter().chain(state).collect())?;
+        let mut results = results.into_iter();
+        goes_on = match results.next() {
+            Some(Value::Known(known)) => known.constant.only() != Some(0.0),
+            _ => return Refusal::form("whether it goes on depends on inputs"),
+        };
+        state = results.by_ref().take(carried).collect();
+        for (n, value) in results.enumerate() {
+            if made.len() <= n {
+                made.push(vec![]);
+            }
+            let view = node.operand(value)?;
+            made[n].push(view.unsqueezed(&[0]));
+        }
+        round += 1;
+    }
+    let mut all = state;
+    for (n, views) in made.into_iter().enumerate() {
+        all.push(stacked(node, carried + n, &views, 0)?);
+    }
+    if all.len() < node.proto.output.len() {
+        return Err(Refusal::Empty);
+    }
+    Ok(all)
+}
+
+fn scan(node: &mut Node) -> Results {
+    let Some(body) = node.graph("body").cloned() else { return Refusal::form("it has no `body`") };
+    let inputs = node.int("num_scan_inputs", 0).max(0) as usize;
+    let Some(carried) = node.inputs.len().checked_sub(inputs).filter(|_| inputs > 0) else {
+        return Refusal::form("it has fewer inputs than it walks along");
+    };
+    let list = |name: &str| node.ints(name).unwrap_or_default();
+    let (axes, directions) = (list("scan_input_axes"), list("scan_input_directions"));
+    let (out_axes, out_directions) = (list("scan_output_axes"), list("scan_output_directions"));
+    let mut along = vec![];
+    for n in 0..inputs {
+        let x = node.view(carried + n)?;
+        let axis = axis(axes.get(n).copied().unwrap_or(0), x.axes.len())?;
+        along.push((x, axis, directions.get(n).copied().unwrap_or(0) != 0));
+    }
+    let count = along[0].0.axes[along[0].1].size;
+    if count > ROUNDS {
+        return Refusal::form(format!("it has {count} rounds, which would be written out, and {ROUNDS} are the most"));
+    }
+    let mut state: Vec<Value> = node.inputs[..carried].to_vec();
+    let mut made: Vec<Vec<View>> = vec![];
+    for round in 0..count {
+        let mut given = state;
+        for (x, axis, reversed) in &along {
+            let place = if *reversed { count - 1 - round } else { round } as i64;
+            let parts: Vec<(i64, i64, usize)> =
+                x.axes.iter().enumerate().map(|(a, own)| if a == *axis { (place, 1, 1) } else { (0, 1, own.size) }).collect();
+            given.push(Value::View(part(node, x.clone(), &parts)?.squeezed(&[*axis])));
+        }
+        let mut results = node.body(&body, given)?.into_iter();
+        state = results.by_ref().take(carried).collect();
+        for (n, value) in results.enumerate() {
+            if made.len() <= n {
+                made.push(vec![]);
+            }
+            let view = node.operand(value)?;
+            let axis = axis(out_axes.get(n).copied().unwrap_or(0), view.axes.len() + 1)?;
+            made[n].push(view.unsqueezed(&[axis]));
+        }
+    }
+    let mut all = state;
+    for (n, mut views) in made.into_iter().enumerate() {
+        if out_directions.get(n).copied().unwrap_or(0) != 0 {
+            views.reverse();
+        }
+        let rank = views.first().map_or(1, |view| view.axes.len());
+        all.push(stacked(node, carried + n, &views, axis(out_axes.get(n).copied().unwrap_or(0), rank)?)?);
+    }
+    Ok(all)
+}
+
+fn stacked(node: &mut Node, output: usize, views: &[View], along: usize) -> Result<Value, Refusal> {
+    match views {
+        [only] => Ok(Value::View(only.clone())),
+        several => Ok(Value::View(joined(node, several, along, Out::Result(output))?)),
+    }
+}
+
+impl Node<'_, '_> {
+    /// The results of a graph within the node.
+    fn body(&mut self, graph: &GraphProto, inputs: Vec<Value>) -> Results {
+        let values = self.import.body(graph, inputs, self.scope, self.depth)?;
+        if values.iter().any(|value| matches!(value, Value::Refused)) { Err(Refusal::Earlier) } else { Ok(values) }
+    }
+
+    /// A value as an operand.
+    pub fn operand(&mut self, value: Value) -> Result<View, Refusal> {
+        match value {
+            Value::View(view) => Ok(view),
+            Value::Known(known) => self.import.parameter(&known),
+            Value::Absent => Refusal::form("a value that is left out is used"),
+            Value::Refused => Err(Refusal::Earlier),
+        }
+    }
+}
