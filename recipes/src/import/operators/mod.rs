@@ -5,7 +5,9 @@ mod control;
 mod convolution;
 mod gather;
 mod layout;
+mod loss;
 mod normalization;
+mod places;
 mod pointwise;
 mod pooling;
 mod reduction;
@@ -17,8 +19,18 @@ use super::node::Node;
 /// Writes a node's steps; its results.
 pub type Operator = fn(&mut Node) -> Result<Vec<Value>, Refusal>;
 
-const FAMILIES: &[&[(&str, Operator)]] =
-    &[pointwise::ALL, layout::ALL, contraction::ALL, control::ALL, convolution::ALL, pooling::ALL, reduction::ALL, normalization::ALL];
+const FAMILIES: &[&[(&str, Operator)]] = &[
+    pointwise::ALL,
+    layout::ALL,
+    contraction::ALL,
+    control::ALL,
+    loss::ALL,
+    places::ALL,
+    convolution::ALL,
+    pooling::ALL,
+    reduction::ALL,
+    normalization::ALL,
+];
 
 /// Operators that are known at import alone.
 const FOLDED_ONLY: &[&str] = &["Constant", "Shape", "Size"];
