@@ -123,10 +123,21 @@ struct Roles {
 }
 
 impl Printer<'_> {
-    /// The axes of a group for two operands and a result.
+    /// The axes of a group for two operands and a result: those of more than one step, and all where these alone have no depth or no
+    /// lanes, as at the small sizes of a check.
     fn axes(&mut self, group: &LoopGroup, operands: &[Operand; 2], results: &[Element]) -> Result<Vec<Axis>, KernelError> {
+        let axes = self.axes_of(group, operands, results, 2)?;
+        let is_depth = |a: &Axis| a.strides[0].is_some() && a.strides[1].is_some() && a.strides[2].is_none();
+        match axes.iter().any(is_depth) && axes.iter().any(|a| !is_depth(a)) {
+            true => Ok(axes),
+            false => self.axes_of(group, operands, results, 1),
+        }
+    }
+
+    /// The axes of at least this many steps.
+    fn axes_of(&mut self, group: &LoopGroup, operands: &[Operand; 2], results: &[Element], least: i64) -> Result<Vec<Axis>, KernelError> {
         let mut axes = Vec::new();
-        for each in group.loops.iter().filter(|l| l.count > 1) {
+        for each in group.loops.iter().filter(|l| l.count >= least) {
             let index = each.index.as_str();
             let tile = self.nest.tiles.iter().find(|t| t.index == *index && t.is_ragged());
             let mut last = tile.map_or(each.count, |t| t.count % t.size);
