@@ -71,6 +71,8 @@ pub enum Reason {
     SpacesDiffer { first_space: String, second_space: String },
     #[error("the intermediate results would need {bytes} bytes for each iteration, more than the {limit} that stay in a core's cache")]
     TooLarge { bytes: u64, limit: u64 },
+    #[error("the kernel would have a single point, so that one core moves its {bytes} bytes while the others wait; it may move {limit}")]
+    SinglePoint { bytes: u64, limit: u64 },
     #[error("the program would move {bytes} bytes more")]
     MovesMore { bytes: u64 },
     #[error("`{contraction}` would find its operand `{data}` on chip, but {reader} needs it too, so it reaches memory all the same")]
@@ -116,6 +118,7 @@ impl Reason {
             Reason::NoSharedIndex { .. } => "they share no index that every one of their computations has",
             Reason::SpacesDiffer { .. } => "they share no data, and their iteration spaces differ",
             Reason::TooLarge { .. } => "the intermediate results would not stay in a core's cache",
+            Reason::SinglePoint { .. } => "the kernel would have a single point, so that one core works and the others wait",
             Reason::MovesMore { .. } => "the program would move more bytes",
             Reason::Stored { .. } => "a contraction would find an operand on chip that others need in memory all the same",
             Reason::Outweighed { .. } => {

@@ -119,7 +119,7 @@ impl<D: TargetDialect> Printer<'_, D> {
         Ok(reductions)
     }
 
-    fn declare_value(&mut self, data: &str, depth: usize) -> Result<(), KernelError> {
+    pub fn declare_value(&mut self, data: &str, depth: usize) -> Result<(), KernelError> {
         let tensor = self.tensor(data)?;
         let name = self.identifier(data);
         let lanes = if self.nest.per_lane(tensor) { "[LANES]" } else { "" };
@@ -336,7 +336,7 @@ impl LoopGroup {
 
 /// Whether a loop has met NaN among the values whose extremum it computes: a separate flag takes no time, while asking
 /// for NaN in every comparison of a chain takes three times as long.
-fn nan_seen(variable: &str) -> String {
+pub fn nan_seen(variable: &str) -> String {
     format!("nan_in_{variable}")
 }
 

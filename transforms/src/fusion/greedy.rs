@@ -8,6 +8,7 @@
 //!
 //! *Legal when* the two share outer indices ([`shared_indices`]) and nothing that runs between them depends on the first
 //! while the second depends on it.
+//! *Wanted where* the cores can still share the work: one point, such as the single image of a batch, is no kernel for many bytes.
 //! *Moves less because* what the first hands to the second stays in registers or in a core's cache, and what both read
 //! is read once; two independent kernels over equal spaces save a launch.
 //! *Not handled*: contractions (they take only a scale), sequential indices.
@@ -15,6 +16,7 @@
 //! or producer that also reduces, (3) siblings that read the same data, (4) independent operators over equal spaces.
 
 use crate::fusion::iteration_space::{Statement, all_indices, correspondence, rebuild, shared_indices, statements};
+use crate::fusion::single_point::{points, shared_among_cores};
 use crate::pass::{Context, Loops, Pass, Rewritten, Stopped};
 use crate::patch::{Edit, Patch};
 use crate::refusal::{Reason, Refusal, Site};
@@ -160,7 +162,16 @@ fn pair(program: &Sdfg, units: &UnitsOfState, first: usize, second: usize) -> Re
         let scope = state.scope(unit.node).ok_or_else(|| Reason::Unsupported(format!("the inside of `{}` has a cycle", unit.name)))?;
         Ok((unit.node, scope))
     };
-    fuse(program, units.id, &[scope_of(&units.units[first])?, scope_of(&units.units[second])?])
+    let parts = [scope_of(&units.units[first])?, scope_of(&units.units[second])?];
+    let patch = fuse(program, units.id, &parts)?;
+    let several = parts.iter().any(|(_, scope)| points(scope, program) != Some(1));
+    let bytes = units.units[first].bytes.max(units.units[second].bytes);
+    for unit in patch.edits.iter().flat_map(|edit| &edit.insert) {
+        if let Unit::Scope(scope) = unit {
+            shared_among_cores(scope, program, bytes, several)?;
+        }
+    }
+    Ok(patch)
 }
 
 fn refusal(program: &Sdfg, site: &Site, reason: Reason) -> Box<Refusal> {

@@ -7,3 +7,4 @@ pub mod expand;
 pub mod greedy;
 pub mod grouped_gemm;
 pub mod iteration_space;
+mod single_point;

@@ -86,6 +86,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
                 printer.direct(group, epilogue, 1)?;
             }
             true => printer.gemm(group, 1)?,
+            false if printer.window_reduction(group, 1)? => {}
             false => printer.group(group, 1)?,
         }
         for border in nest.borders.iter().filter(|b| made.contains(&b.data.as_str())) {

@@ -16,6 +16,7 @@ pub mod relayout;
 pub mod scatter;
 pub mod templates;
 pub mod tiles;
+mod window_reduction;
 
 pub use compile::Toolchain;
 pub use executable::MapKernel;

@@ -3,6 +3,7 @@
 use super::build::build;
 use super::kind::{Inside, Kind};
 use super::{Cluster, Wanted};
+use crate::fusion::single_point::{points, shared_among_cores};
 use crate::patch::Patch;
 use crate::refusal::{Reason, Site};
 use crate::unit_graph::Kind as UnitKind;
@@ -188,6 +189,7 @@ impl<'a> Growth<'a> {
             self.on_chip(members)?;
         }
         let patch = self.fits(members)?;
+        self.shared_among_cores(members, &patch)?;
         match self.wanted.form {
             Some(form) if !form(self.program, &patch) => {
                 Err(Reason::NotWanted { kernel: name.into(), why: ": it has no form on this device".into() })
@@ -195,6 +197,21 @@ impl<'a> Growth<'a> {
             Some(_) if !self.wanted.chains => Ok(()),
             _ => self.whole(&patch),
         }
+    }
+
+    /// One point, such as the single image of a batch, is no kernel for many bytes.
+    fn shared_among_cores(&self, members: &Members, patch: &Patch) -> Result<(), Reason> {
+        let several = |unit: &usize| match self.units.all[*unit].kind {
+            UnitKind::Scope => self.state.scope(self.units.all[*unit].node).is_none_or(|scope| points(&scope, self.program) != Some(1)),
+            _ => true,
+        };
+        let parts_have_several = members.len() > 1 && members.iter().any(several);
+        for unit in patch.edits.iter().flat_map(|edit| &edit.insert) {
+            if let Unit::Scope(scope) = unit {
+                shared_among_cores(scope, self.program, self.units.bytes(members), parts_have_several)?;
+            }
+        }
+        Ok(())
     }
 
     /// A sum begins with all of its container, so none is summed into a part of one. What is made of a sum that is whole may be a part.

@@ -18,7 +18,8 @@
 //! *Legal when* no unit outside the kernel depends on one member and is needed by another; all statements share an index; an operand that
 //! a contraction computes inside is larger than that contraction's own operands; rows fit a core's cache; and a contraction that sums
 //! over outer indices leaves other outer indices for the cores to share.
-//! *Wanted where* no unit outside needs an operand that is computed inside. With [`Wanted::chains`] such an operand may be needed outside,
+//! *Wanted where* no unit outside needs an operand that is computed inside, and where the cores can share the work: a kernel with a single
+//! point, such as the one image of a batch, does not move many bytes. With [`Wanted::chains`] such an operand may be needed outside,
 //! since templates that keep it in registers also write it; then also batches of small products become kernels, each of its own, as an
 //! alternative to the library's.
 //! *Moves less because* intermediates never leave the core, and containers that several parts read are read once.

@@ -102,7 +102,7 @@ impl Printer<'_> {
     }
 
     /// An expression with loops over tiles at the first one, where it has the index within the tile: that one counts for all tiles.
-    fn untiled(&self, e: &Expr) -> Expr {
+    pub fn untiled(&self, e: &Expr) -> Expr {
         let all = e.symbols();
         let both = self.nest.tiles.iter().filter(|t| all.contains(&t.index));
         e.substitute(&both.map(|t| (t.outer.clone(), Expr::Int(0))).collect())
