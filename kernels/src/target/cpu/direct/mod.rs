@@ -247,7 +247,8 @@ impl Printer<'_> {
         let along = lane.most > lanes;
         across.sort_by_key(|a| (a.is_ragged(), Reverse(a.most)));
         let beside = if along || across.is_empty() { None } else { Some(across.remove(0)) };
-        let (mut rows, loops, depth) = (joined(rows, main), joined(loops, main), joined(depth, s));
+        let by = if packed.is_none() && lane.stride(v) == 1 { v } else { s };
+        let (mut rows, loops, depth) = (joined(rows, main), joined(loops, main), joined(depth, by));
         rows.sort_by_key(|a| (a.is_ragged(), Reverse(a.most)));
         let vectors = match &beside {
             Some(axis) => axis.most,
@@ -451,7 +452,10 @@ impl Printer<'_> {
         let without = |axes: Vec<Axis>| axes.into_iter().filter(|a| !lane.indices.contains(&a.indices[0])).collect::<Vec<Axis>>();
         let [first, second] = alone;
         let (across, rows) = if factor == 0 { (first, second) } else { (second, first) };
-        depth.sort_by_key(|d| Reverse(d.stride(1 - factor).abs()));
+        // Vectors that are read where they lie are walked in their order: few weights stay in the first cache until they are needed again, while
+        // the few lines of an image that a register block reads do.
+        let walked = if lane.stride(factor) == 1 { factor } else { 1 - factor };
+        depth.sort_by_key(|d| Reverse(d.stride(walked).abs()));
         (!depth.is_empty()).then(|| Roles {
             vectors: factor,
             across: without(across),
