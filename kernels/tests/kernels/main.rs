@@ -21,4 +21,5 @@ mod maps_storage;
 mod nvrtc;
 mod precompile;
 mod tiles;
+mod window_reduction;
 mod windows;

@@ -292,6 +292,23 @@ fn a_row_must_fit_a_cache() {
     assert_eq!(refusal(&built, "top", "shift"), Reason::TooLarge { bytes: 8 << 20, limit: 1 << 20 });
 }
 
+/// One row of a batch: its softmax shares no other index with the product before it, and one core would read all weights. Few bytes may have
+/// a single point.
+#[test]
+fn a_kernel_of_many_bytes_has_several_points() {
+    let built = |k: i64| {
+        Builder::new(&["x[i,k]", "w[k,j]"], &["t[i,j]", "n[i]"], &["y[i,j]"])
+            .sized(&[("i", 1), ("j", 64), ("k", k)])
+            .contraction("dot", &["i", "j", "k"], "t[i,j]", "x[i,k]", "w[k,j]")
+            .kernel("top", &["i", "j"], "n[i]", Some(Combine::Max), "a", &["t[i,j]"])
+            .map("shift", &["i", "j"], "y[i,j]", "a - b", &["t[i,j]", "n[i]"])
+    };
+    assert_eq!(held(&composed(&built(8), &|_| true)), [("shift", vec![Kind::Epilogue, Kind::Rows])]);
+    let many = built(1024);
+    assert_eq!(held(&composed(&many, &|_| true)), [("top", vec![Kind::Epilogue])], "the maximum alone has a point for each column");
+    assert!(matches!(refusal(&many, "top", "shift"), Reason::SinglePoint { limit: 131_072, .. }));
+}
+
 /// Names of the composed kernels, each with its kinds.
 fn held(composed: &Outcome) -> Vec<(&str, Vec<Kind>)> {
     composed.facts.kernels.iter().map(|c| (c.name.as_str(), c.kinds.iter().copied().collect())).collect()

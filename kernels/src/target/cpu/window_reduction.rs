@@ -19,16 +19,23 @@ use std::collections::BTreeMap;
 /// Most elements of a window that is written out.
 const MOST: i64 = 64;
 
+/// The loops of a group that reduces windows: over results, with the lanes last, and over the elements of a window.
+struct WindowLoops {
+    results: Vec<Loop>,
+    taps: Vec<Loop>,
+    combine: Combine,
+}
+
 impl Printer<'_> {
     /// Prints a group that does nothing but reduce small windows; says whether it is one.
     pub fn window_reduction(&mut self, group: &LoopGroup, depth: usize) -> Result<bool, KernelError> {
         let [statement] = group.statements.as_slice() else { return Ok(false) };
-        let Some((kept, taps, combine)) = self.window(group, statement)? else { return Ok(false) };
+        let Some(WindowLoops { results, taps, combine }) = self.window_loops(group, statement)? else { return Ok(false) };
         self.title(group, depth);
         if self.is_value(self.tensor(&statement.write.data)?) {
             self.declare_value(&statement.write.data, depth)?;
         }
-        let nest = LoopGroup { loops: kept, statements: vec![], is_gemm: false, last: false };
+        let nest = LoopGroup { loops: results, statements: vec![], is_gemm: false, last: false };
         for n in 0..nest.loops.len() {
             self.open_loop(&nest, n, &[], false, depth + n);
         }
@@ -65,8 +72,8 @@ impl Printer<'_> {
         Ok(true)
     }
 
-    /// The loops over results and those over the window; `None` if the group is something else.
-    fn window(&self, group: &LoopGroup, statement: &NestStatement) -> Result<Option<(Vec<Loop>, Vec<Loop>, Combine)>, KernelError> {
+    /// The loops of a group; `None` if it is something else.
+    fn window_loops(&self, group: &LoopGroup, statement: &NestStatement) -> Result<Option<WindowLoops>, KernelError> {
         let tensor = self.tensor(&statement.write.data)?;
         let real = if self.double { Dtype::F64 } else { Dtype::F32 };
         let combine = statement.combine.filter(|c| matches!(c, Combine::Max | Combine::Min | Combine::Sum));
@@ -80,13 +87,13 @@ impl Printer<'_> {
             let lane = group.is_lane(&l.index) && self.nest.per_lane(tensor);
             lane || statement.write.subscripts.iter().any(|s| s.symbols().contains(&l.index))
         };
-        let (kept, taps): (Vec<Loop>, Vec<Loop>) = group.loops.iter().cloned().partition(named);
+        let (results, taps): (Vec<Loop>, Vec<Loop>) = group.loops.iter().cloned().partition(named);
         let tiled = |l: &Loop| self.nest.tiles.iter().any(|t| t.index == l.index);
         let elements = taps.iter().try_fold(1i64, |n, l| n.checked_mul(l.count)).unwrap_or(i64::MAX);
         // Results are neighbours along the loop over lanes.
-        let vectors = kept.last().is_some_and(|l| group.is_lane(&l.index));
+        let vectors = results.last().is_some_and(|l| group.is_lane(&l.index));
         let small = (2..=MOST).contains(&elements) && !taps.iter().any(tiled);
-        Ok((vectors && small).then_some((kept, taps, combine)))
+        Ok((vectors && small).then_some(WindowLoops { results, taps, combine }))
     }
 
     /// C that takes one element of the window into the result.

@@ -39,7 +39,7 @@ pub fn shim() -> Shim {
 pub struct Reference {
     pub spec: KernelSpec,
     pub given: Tensors,
-    want: Tensors,
+    pub want: Tensors,
     tolerances: BTreeMap<String, Tolerance>,
 }
 
