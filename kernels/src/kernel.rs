@@ -46,12 +46,37 @@ pub struct KernelArgument {
     pub dims: Vec<String>,
 }
 
+/// A program whose kernels are looked at one after the other: what holds for the program as a whole is found once.
+#[derive(Clone, Copy)]
+pub struct KernelSpecs<'a> {
+    program: &'a Sdfg,
+    images: bool,
+}
+
+impl<'a> KernelSpecs<'a> {
+    pub fn of(program: &'a Sdfg) -> Self {
+        KernelSpecs { program, images: images::convolves(program) }
+    }
+
+    /// What a unit of the program refers to.
+    ///
+    /// # Errors
+    /// As [`KernelSpec::new`].
+    pub fn spec(&self, unit: &Unit) -> Result<KernelSpec, KernelError> {
+        KernelSpec::within(self.program, self.images, unit)
+    }
+}
+
 impl KernelSpec {
     /// Collects what a unit of a program refers to.
     ///
     /// # Errors
     /// Containers that are not declared, sizes without a value, sizes below 1.
     pub fn new(program: &Sdfg, unit: &Unit) -> Result<Self, KernelError> {
+        KernelSpecs::of(program).spec(unit)
+    }
+
+    fn within(program: &Sdfg, images: bool, unit: &Unit) -> Result<Self, KernelError> {
         let name = unit.name().to_string();
         let (reads, writes) = touched(unit);
         let mut containers = IndexMap::new();
@@ -76,7 +101,7 @@ impl KernelSpec {
             dims: IndexMap::new(),
             sizes: program.sizes.clone(),
             tf32: program.tf32,
-            images: images::convolves(program),
+            images,
         };
         spec.with_sizes(&program.sizes)
     }

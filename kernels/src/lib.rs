@@ -34,6 +34,6 @@ pub use cancel::CancelToken;
 pub use error::KernelError;
 pub use in_place::InPlace;
 pub use instruction_set::InstructionSet;
-pub use kernel::{ArgumentAccess, Completion, ConfigSpace, Executable, KernelArgument, KernelSpec, RunContext, TensorChoice};
+pub use kernel::{ArgumentAccess, Completion, ConfigSpace, Executable, KernelArgument, KernelSpec, KernelSpecs, RunContext, TensorChoice};
 pub use target::cpu::Toolchain;
 pub use target::cpu::templates::{compile, relayout, space};

@@ -92,7 +92,16 @@ impl Sdfg {
 
     /// What it declares, without what it does.
     pub fn without_states(&self) -> Self {
-        Sdfg { states: StableDiGraph::default(), ..self.clone() }
+        let Sdfg { name, about, tf32, sizes, dims, containers, states: _ } = self;
+        Sdfg {
+            name: name.clone(),
+            about: about.clone(),
+            tf32: *tf32,
+            sizes: sizes.clone(),
+            dims: dims.clone(),
+            containers: containers.clone(),
+            states: StableDiGraph::default(),
+        }
     }
 
     pub fn add_state(&mut self, name: impl Into<String>) -> StateId {

@@ -6,7 +6,8 @@ use petgraph::Direction;
 use petgraph::stable_graph::{EdgeIndex, NodeIndex, StableDiGraph};
 use petgraph::visit::EdgeRef;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 #[derive(Clone, Debug, Default)]
 pub struct State {
@@ -16,6 +17,27 @@ pub struct State {
     members: BTreeMap<Option<NodeId>, BTreeSet<NodeId>>,
     /// Map entry → its exit.
     exits: BTreeMap<NodeId, NodeId>,
+    /// By a hash of the container's name, its access node at the top level; `None` where several nodes have the hash.
+    accesses: HashMap<u64, Option<NodeId>>,
+    /// By a hash of a unit's name, how many units at the top level have it.
+    titles: HashMap<u64, u32>,
+}
+
+/// A hash that is the same in every process.
+fn hash(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The name of what stands at the top level as a unit.
+fn title(node: &Node) -> Option<&str> {
+    match node {
+        Node::MapEntry(map) => Some(&map.label),
+        Node::Library(library) => Some(&library.name),
+        Node::Nested(nested) => Some(&nested.name),
+        Node::Access(_) | Node::Tasklet(_) | Node::MapExit { .. } => None,
+    }
 }
 
 fn ix(node: NodeId) -> NodeIndex<u32> {
@@ -40,7 +62,18 @@ impl State {
 
     pub fn add_node(&mut self, node: Node, scope: Option<NodeId>) -> NodeId {
         let entry = if let Node::MapExit { entry } = node { Some(entry) } else { None };
+        let (data, name) = match &node {
+            Node::Access(data) if scope.is_none() => (Some(hash(data)), None),
+            node if scope.is_none() => (None, title(node).map(hash)),
+            _ => (None, None),
+        };
         let added = id(self.graph.add_node(Vertex { node, scope }));
+        if let Some(data) = data {
+            self.accesses.entry(data).and_modify(|known| *known = None).or_insert(Some(added));
+        }
+        if let Some(name) = name {
+            *self.titles.entry(name).or_default() += 1;
+        }
         self.members.entry(scope).or_default().insert(added);
         if let Some(entry) = entry {
             self.exits.insert(entry, added);
@@ -63,6 +96,16 @@ impl State {
         if let Node::MapExit { entry } = &removed.node {
             self.exits.remove(entry);
         }
+        if removed.scope.is_none() {
+            if let Node::Access(data) = &removed.node
+                && self.accesses.get(&hash(data)) == Some(&Some(node))
+            {
+                self.accesses.remove(&hash(data));
+            }
+            if let Some(count) = title(&removed.node).and_then(|name| self.titles.get_mut(&hash(name))) {
+                *count = count.saturating_sub(1);
+            }
+        }
         Some(removed)
     }
 
@@ -78,7 +121,7 @@ impl State {
         self.vertex(node).map(|v| &v.node)
     }
 
-    /// A node to be changed in place; its kind and its scope stay.
+    /// A node to be changed in place; its kind, its name and its scope stay.
     pub fn node_mut(&mut self, node: NodeId) -> Option<&mut Node> {
         self.graph.node_weight_mut(ix(node)).map(|v| &mut v.node)
     }
@@ -134,7 +177,21 @@ impl State {
 
     /// The access node of a container directly in `scope` (`None`: top level).
     pub fn access(&self, data: &str, scope: Option<NodeId>) -> Option<NodeId> {
-        self.members(scope).find(|n| matches!(self.node(*n), Some(Node::Access(d)) if d == data))
+        let is_it = |node: &NodeId| matches!(self.node(*node), Some(Node::Access(d)) if d == data);
+        if scope.is_none() {
+            match self.accesses.get(&hash(data)) {
+                None => return None,
+                Some(Some(node)) => return Some(*node).filter(is_it),
+                Some(None) => {}
+            }
+        }
+        self.members(scope).find(is_it)
+    }
+
+    /// Whether a unit at the top level has this name.
+    pub fn has_unit(&self, name: &str) -> bool {
+        let is_it = |node: NodeId| self.node(node).and_then(title) == Some(name);
+        self.titles.get(&hash(name)).is_some_and(|count| *count > 0) && self.members(None).any(is_it)
     }
 
     /// The nodes directly in `scope` in topological order, ties by handle. A map exit directly follows what it closes:

@@ -1,7 +1,6 @@
 //! A rewrite as a value: units out, units in, containers changed.
 
-use crate::unit_graph::kind_of;
-use sdfg::{BuildError, Container, Expr, Map, Nested, NodeId, Operation, Scope, Sdfg, State, StateId, Unit};
+use sdfg::{BuildError, Container, Expr, Map, Nested, NodeId, Operation, Scope, Sdfg, StateId, Unit};
 
 /// The part of a rewrite that falls into one state.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,15 +79,10 @@ impl Patch {
     }
 }
 
-/// Names of the units of a state.
-fn names(state: &State) -> impl Iterator<Item = &str> {
-    state.members(None).filter_map(|node| kind_of(state, node)).map(|(name, _)| name)
-}
-
 /// A name that no unit has, starting from `wish`: kernels are known by their names. The sum of a softmax `y` and the `sum` that a
 /// recipe takes within `y` would have the same.
 fn fresh(program: &Sdfg, wish: &str) -> String {
-    let taken = |wish: &String| program.states().any(|(_, state)| names(state).any(|name| name == wish));
+    let taken = |wish: &String| program.states().any(|(_, state)| state.has_unit(wish));
     let numbered = (2..).map(|n| format!("{wish}.{n}"));
     std::iter::once(wish.to_string()).chain(numbered).find(|name| !taken(name)).unwrap_or_default()
 }

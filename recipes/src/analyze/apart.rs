@@ -6,7 +6,7 @@
 use crate::pipeline::variants::variant::Variant;
 use sdfg::{Sdfg, Unit};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use transforms::{Reason, Refusal};
 
 /// Two kernels that were not fused.
@@ -70,6 +70,7 @@ pub fn refusals(variant: &Variant) -> Vec<RefusedPair> {
     };
     let holders = Holders::of(&variant.program);
     let mut found: Vec<(RefusedPair, u8)> = Vec::new();
+    let mut places: HashMap<(&str, &str), usize> = HashMap::new();
     for refusal in &variant.refusals {
         let [first, second] = refusal.units.as_slice() else { continue };
         let (Some(one), Some(other)) = (holders.of_name(first), holders.of_name(second)) else { continue };
@@ -85,9 +86,9 @@ pub fn refusals(variant: &Variant) -> Vec<RefusedPair> {
             neighbours: meet(one, other),
             transform: refusal.transform,
         };
-        let is_pair = |r: &RefusedPair| (r.first == one && r.second == other) || (r.first == other && r.second == one);
         let says = says(refusal);
-        match found.iter_mut().find(|(r, _)| is_pair(r)) {
+        let place = *places.entry((one.min(other), one.max(other))).or_insert(found.len());
+        match found.get_mut(place) {
             Some(known) if says >= known.1 => *known = (refused, says),
             Some(_) => {}
             None => found.push((refused, says)),

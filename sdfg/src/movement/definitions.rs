@@ -59,6 +59,8 @@ pub fn definitions(unfused: &Sdfg, fused: &Sdfg) -> Result<Vec<Definition>, Move
 /// quotient of a softmax. Contractions are a single pass.
 fn passes(program: &Sdfg) -> Result<Vec<Movement>, MovementError> {
     let mut kernels = Vec::new();
+    // What an expansion declares stands beside the program's own containers while its kernels are counted.
+    let mut around = program.without_states();
     for (_, _, unit) in program.units() {
         let expansion = match &unit {
             Unit::Operation(operation) if operation.class() != Class::Contraction => {
@@ -70,12 +72,19 @@ fn passes(program: &Sdfg) -> Result<Vec<Movement>, MovementError> {
             kernels.extend(unit_movement(program, &unit, Direction::Forward)?);
             continue;
         };
-        let mut around = program.clone();
+        let declared: Vec<String> = expansion.containers.iter().map(|container| container.name.clone()).collect();
         for container in expansion.containers {
             around.add_container(container);
         }
         for scope in expansion.scopes {
             kernels.extend(unit_movement(&around, &Unit::Scope(scope), pass)?);
+        }
+        for name in declared.iter().rev() {
+            match program.containers.get(name) {
+                Some(own) => _ = around.containers.insert(name.clone(), own.clone()),
+                // It was added last.
+                None => _ = around.containers.pop(),
+            }
         }
     }
     Ok(kernels)

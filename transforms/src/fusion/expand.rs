@@ -11,11 +11,12 @@
 //! *Not handled*: contractions and scatters stay, they have kernels of their own.
 //! *Source*: "Data Movement Is All You Need", §IV-A.
 
-use crate::fusion::greedy::fuse;
+use crate::fusion::greedy::fuse_within;
 use crate::pass::{Loops, Pattern};
 use crate::patch::{Edit, Patch};
 use crate::refusal::{Reason, Refusal, Site};
-use sdfg::{Class, Node, Op, Sdfg, State, StateId, Unit};
+use crate::unit_graph::needed_outside;
+use sdfg::{Class, Node, NodeId, Op, Sdfg, State, StateId, Unit};
 
 pub struct Expand;
 
@@ -63,19 +64,25 @@ impl Pattern for Expand {
         if expansion.scopes.len() < 2 {
             return Ok(apart());
         }
-        let mut expanded = program.clone();
-        for container in &expansion.containers {
-            expanded.add_container(container.clone());
+        // The operation's surroundings: what it touches, with the scopes in its place.
+        let mut around = Sdfg::new(&program.name);
+        (around.sizes, around.dims) = (program.sizes.clone(), program.dims.clone());
+        let touched = operation.inputs.iter().chain(&operation.outputs).map(|operand| operand.data.as_str());
+        for container in touched.filter_map(|data| program.containers.get(data)) {
+            around.add_container(container.clone());
         }
-        if let Some(state) = expanded.state_mut(site.state) {
-            state.remove_unit(*node);
-        }
+        expansion.containers.iter().for_each(|container| around.add_container(container.clone()));
+        let state = around.add_state("expanded");
         let mut scopes = Vec::new();
         for scope in &expansion.scopes {
-            let made = expanded.insert_scope(site.state, scope).map_err(|e| refuse(Reason::Unsupported(e.to_string())))?;
+            let made = around.insert_scope(state, scope).map_err(|e| refuse(Reason::Unsupported(e.to_string())))?;
             scopes.push((made, scope.clone()));
         }
-        match fuse(&expanded, site.state, &scopes) {
+        let needed = |data: &str| needed_outside(program, site.state, std::slice::from_ref(node), data);
+        let own = |data: &str| expansion.containers.iter().any(|container| container.name == data);
+        let nodes: Vec<NodeId> = scopes.iter().map(|(node, _)| *node).collect();
+        let kept = |data: &str| needed_outside(&around, state, &nodes, data) || (!own(data) && needed(data));
+        match fuse_within(&around, state, &scopes, &kept) {
             Ok(patch) => {
                 let mut insert: Vec<Unit> = patch.edits.into_iter().flat_map(|e| e.insert).collect();
                 for unit in &mut insert {

@@ -191,6 +191,17 @@ fn refusal(program: &Sdfg, site: &Site, reason: Reason) -> Box<Refusal> {
 
 /// Fuses scopes of one state, given in execution order, into one.
 pub(crate) fn fuse(program: &Sdfg, state: StateId, scopes: &[(NodeId, Scope)]) -> Result<Patch, Reason> {
+    let nodes: Vec<NodeId> = scopes.iter().map(|(n, _)| *n).collect();
+    fuse_within(program, state, scopes, &|data| needed_outside(program, state, &nodes, data))
+}
+
+/// The same; `kept` says which containers others than these scopes need.
+pub(crate) fn fuse_within(
+    program: &Sdfg,
+    state: StateId,
+    scopes: &[(NodeId, Scope)],
+    kept: &dyn Fn(&str) -> bool,
+) -> Result<Patch, Reason> {
     let mut all: Vec<Statement> = Vec::new();
     let mut spaces: Vec<BTreeSet<String>> = Vec::new();
     let mut connected = true;
@@ -228,8 +239,7 @@ pub(crate) fn fuse(program: &Sdfg, state: StateId, scopes: &[(NodeId, Scope)]) -
     }
     let nodes: Vec<NodeId> = scopes.iter().map(|(n, _)| *n).collect();
     let label = scopes[scopes.len() - 1].1.map.label.clone();
-    let kept = |data: &str| needed_outside(program, state, &nodes, data);
-    let rebuilt = rebuild(&label, all, &shared, &kept, program)
+    let rebuilt = rebuild(&label, all, &shared, kept, program)
         .ok_or_else(|| Reason::Unsupported("an intermediate result is subscripted in a way that has no local form".into()))?;
     if rebuilt.local_bytes > LOCAL_LIMIT {
         return Err(Reason::TooLarge { bytes: rebuilt.local_bytes, limit: LOCAL_LIMIT });

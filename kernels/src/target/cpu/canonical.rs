@@ -3,11 +3,13 @@
 //! The emitter says which identifiers it made of a kernel's names, and these alone are replaced. Whether two kernels do the same is another
 //! question, which [`crate::KernelClass`] answers on the program.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt::Write;
 
 /// The same code without comments, with the given names numbered in the order in which they come.
 pub fn canonical(text: &str, names: &BTreeSet<String>) -> String {
-    let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+    let names: HashSet<&str> = names.iter().map(String::as_str).collect();
+    let mut numbers: HashMap<&str, usize> = HashMap::new();
     let mut found = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
@@ -20,7 +22,7 @@ pub fn canonical(text: &str, names: &BTreeSet<String>) -> String {
         let (word, after) = rest.split_at(length);
         if names.contains(word) {
             let number = numbers.len();
-            found += &format!("name{}", numbers.entry(word).or_insert(number));
+            let _ = write!(found, "name{}", numbers.entry(word).or_insert(number));
         } else {
             found += word;
         }

@@ -11,7 +11,7 @@ use crate::pipeline::run::{Candidate, default_config, whole_tensors};
 use kernels::CancelToken;
 use kernels::device::{CompileRequest, Device};
 use kernels::pool::Pool;
-use kernels::{ArgumentAccess, KernelSpec, RunContext};
+use kernels::{ArgumentAccess, KernelSpec, KernelSpecs, RunContext};
 use ndarray::{ArrayD, IxDyn};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
@@ -88,7 +88,8 @@ fn compared(
     let program = &candidate.program;
     let mut values = whole_tensors(program, given)?;
     let units = program.units();
-    let specs = units.iter().map(|(_, _, unit)| KernelSpec::new(program, unit)).collect::<Result<Vec<_>, _>>()?;
+    let all = KernelSpecs::of(program);
+    let specs = units.iter().map(|(_, _, unit)| all.spec(unit)).collect::<Result<Vec<_>, _>>()?;
     let mut configs = Vec::new();
     for spec in &specs {
         let config = candidate.configuration.kernels.get(&spec.name);

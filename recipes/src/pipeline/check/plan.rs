@@ -4,9 +4,9 @@ use super::accuracy;
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::{compares_values, distance, kink_bound, overflow_on, tensors, with_small_sizes_for};
 use crate::pipeline::run::{Candidate, Execution, default_config};
-use kernels::KernelSpec;
 use kernels::device::Device;
 use kernels::pool::Pool;
+use kernels::{KernelSpec, KernelSpecs};
 use ndarray::ArrayD;
 use sdfg::config::Configuration;
 use sdfg::interpret::{Run, Tensors, interpret};
@@ -32,8 +32,9 @@ impl Verification {
 /// Runs a candidate at small sizes and compares every result with the oracle.
 pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, device: &Arc<dyn Device>) -> Result<Verification, PipelineError> {
     let mut granules = Vec::new();
+    let wholes = KernelSpecs::of(&candidate.program);
     for (_, _, unit) in candidate.program.units() {
-        let spec = KernelSpec::new(&candidate.program, &unit)?;
+        let spec = wholes.spec(&unit)?;
         granules.extend(device.granules(&spec));
         if let Some(config) = candidate.configuration.kernels.get(unit.name()) {
             granules.extend(kernels::split_blocked_dims::granules(&spec, config)?);
@@ -43,9 +44,10 @@ pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, device
         [&candidate.program, operators].map(|p| with_small_sizes_for(p, candidate.configuration.all_layouts(), &granules, (&[], i64::MAX)));
     let tensors = tensors::random_inputs(&reference, 1)?;
     let mut configuration = candidate.configuration.clone();
+    let smalls = KernelSpecs::of(&program);
     for ((_, _, whole), (_, _, small)) in candidate.program.units().iter().zip(program.units().iter()) {
         if let Some(config) = configuration.kernels.get_mut(whole.name()) {
-            let (whole, small) = (KernelSpec::new(&candidate.program, whole)?, KernelSpec::new(&program, small)?);
+            let (whole, small) = (wholes.spec(whole)?, smalls.spec(small)?);
             *config = device.scaled(config, &whole, &small);
         }
     }

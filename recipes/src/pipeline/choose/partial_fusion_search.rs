@@ -9,8 +9,8 @@ use crate::pipeline::variants::{
     FusionChange, FusionSet, GemmFusion, PartialFusionLog, Programs, RewriteOptions, Trial, Variant, VariantKey, bar, best, mix, stackings,
     wrong,
 };
-use kernels::KernelSpec;
 use kernels::alpha_equivalence::KernelClass;
+use kernels::{KernelSpec, KernelSpecs};
 use layouts::measure::space::KernelSpace;
 use layouts::{Finish, Store};
 use rayon::prelude::*;
@@ -45,8 +45,9 @@ pub struct PartialFusion {
 pub fn trial(composing: &GemmFusion, fusion_set: &FusionSet) -> Result<(Variant, Trial), PipelineError> {
     let variant = composing.partly(fusion_set)?;
     let mut kernels = Vec::new();
+    let specs = KernelSpecs::of(&variant.program);
     for (_, _, unit) in variant.program.units() {
-        kernels.push((unit.name().to_string(), KernelSpec::new(&variant.program, &unit)?.key()));
+        kernels.push((unit.name().to_string(), specs.spec(&unit)?.key()));
     }
     let compositions = variant.compositions.clone();
     Ok((variant, Trial { fusion_set: fusion_set.clone(), kernels, compositions }))

@@ -12,9 +12,9 @@
 use crate::pipeline::PipelineError;
 use crate::pipeline::measure::SweptProgram;
 use crate::pipeline::run::{Candidate, Exchange, Execution, Timed};
-use kernels::KernelSpec;
 use kernels::device::Device;
 use kernels::pool::Pool;
+use kernels::{KernelSpec, KernelSpecs};
 use layouts::record::{Measurement, median};
 use layouts::{Method, Store};
 use sdfg::config::KernelConfig;
@@ -102,9 +102,10 @@ fn lanes(candidate: &Candidate, ms: &BTreeMap<String, f64>) -> Result<Lanes, Pip
 /// Sum of the times of a candidate's kernels, without relayouts.
 fn total(candidate: &Candidate, store: &Store) -> Result<f64, PipelineError> {
     let mut sum = 0.0;
+    let specs = KernelSpecs::of(&candidate.program);
     for (_, _, unit) in candidate.program.units() {
         let Some(config) = candidate.configuration.kernels.get(unit.name()) else { continue };
-        let key = KernelSpec::new(&candidate.program, &unit)?.key();
+        let key = specs.spec(&unit)?.key();
         sum += store.get(&key, config).and_then(|record| store.ms(record)).unwrap_or(0.0);
     }
     Ok(sum)

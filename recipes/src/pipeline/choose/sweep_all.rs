@@ -12,7 +12,7 @@ use crate::pipeline::run::{Candidate, Target};
 use crate::pipeline::variants::{KernelSource, PartialFusionLog, Programs, Variant, VariantId, VariantKey, merge_variants};
 use crate::timings::{Phase, during, enter};
 use bench::unit::significant;
-use kernels::KernelSpec;
+use kernels::KernelSpecs;
 use kernels::device::Device;
 use layouts::exact::Limits;
 use layouts::{Finish, Method, SelectError, Selection, Store};
@@ -357,8 +357,9 @@ pub fn plainest(
         return Ok(None);
     }
     let mut configuration = Configuration::default();
+    let specs = KernelSpecs::of(unfused);
     for (_, _, unit) in unfused.units() {
-        let spec = KernelSpec::new(unfused, &unit)?;
+        let spec = specs.spec(&unit)?;
         let space = device.space(&spec)?;
         let measured = || baselines.iter().find_map(|baseline| baseline.configuration.kernels.get(&spec.name)).cloned();
         let config = Some(space.config(0)).filter(|_| space.predicted_cost(0).is_finite()).or_else(measured);

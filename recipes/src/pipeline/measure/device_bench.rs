@@ -145,8 +145,16 @@ impl<'a> DeviceBench<'a> {
             let all: Vec<(&SweptKernel, Vec<u64>)> = kernels.iter().map(|kernel| (*kernel, numbers(kernel))).collect();
             // Kernels take turns, as in the sweep.
             let most = all.iter().map(|(_, numbers)| numbers.len()).max().unwrap_or(0);
-            let turns = (0..most).flat_map(|turn| all.iter().filter_map(move |(k, numbers)| Some((*k, new(k, numbers.get(turn)?)?))));
-            turns.collect::<Vec<(&SweptKernel, KernelConfig)>>()
+            let turns = (0..most).flat_map(|turn| {
+                all.iter().filter_map(move |(k, numbers)| {
+                    let n = numbers.get(turn)?;
+                    Some((*k, new(k, n)?, k.mark(*n)))
+                })
+            });
+            // Of configurations that are the same but for names one is measured, and the others borrow its time.
+            let mut marks = BTreeSet::new();
+            let turns = turns.filter(|(_, _, mark)| mark.is_empty() || marks.insert(mark.clone()));
+            turns.map(|(kernel, config, _)| (kernel, config)).collect::<Vec<(&SweptKernel, KernelConfig)>>()
         };
         let first = wanted(&|kernel| kernel.seeds().into_iter().chain([0]).take(1).collect());
         let meanwhile = self.device.precompile_in_background(self.coming(&first), &self.unwanted);

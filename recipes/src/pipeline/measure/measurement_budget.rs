@@ -6,7 +6,7 @@
 
 use crate::pipeline::PipelineError;
 use bench::unit::significant;
-use kernels::{KernelClass, KernelSpec};
+use kernels::{KernelClass, KernelSpecs};
 use layouts::Store;
 use sdfg::Sdfg;
 use std::collections::BTreeSet;
@@ -52,8 +52,9 @@ impl MeasurementBudget {
     /// A program with a unit that is no kernel.
     pub fn new_kernels(&self, program: &Sdfg, store: &Store) -> Result<BTreeSet<String>, PipelineError> {
         let mut new = BTreeSet::new();
+        let specs = KernelSpecs::of(program);
         for (_, _, unit) in program.units() {
-            let spec = KernelSpec::new(program, &unit)?;
+            let spec = specs.spec(&unit)?;
             let key = spec.key();
             let measured = store.of(&key).any(|m| store.ms(m).is_some());
             let mark = KernelClass::of(&spec).map_or(key, |family| family.fingerprint(""));

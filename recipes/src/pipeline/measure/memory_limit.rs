@@ -4,7 +4,7 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::run::expected;
 use bench::machine::Machine;
 use bench::unit::Bytes;
-use kernels::KernelSpec;
+use kernels::KernelSpecs;
 use kernels::device::Device;
 use sdfg::{Container, Dtype, Role, Sdfg};
 use std::cmp::Reverse;
@@ -116,8 +116,9 @@ fn operands(program: &Sdfg) -> Result<Bytes, PipelineError> {
             held.iter_mut().zip(bytes).for_each(|(held, bytes)| *held = (*held).max(bytes));
         }
     };
+    let specs = KernelSpecs::of(program);
     for (_, _, unit) in program.units() {
-        let spec = KernelSpec::new(program, &unit)?;
+        let spec = specs.spec(&unit)?;
         let written = |a: &kernels::KernelArgument| a.access == kernels::ArgumentAccess::Write;
         let arguments = spec.arguments().into_iter().map(|a| Ok((a.dtype, written(&a), program.bytes(&a.data)?)));
         take(arguments.collect::<Result<_, PipelineError>>()?);

@@ -3,13 +3,13 @@
 use super::dim_order::{boundary, flat_order, follows, pytorch_order};
 use crate::pipeline::PipelineError;
 use kernels::device::Device;
-use kernels::{ConfigSpace, KernelClass, KernelSpec};
+use kernels::{ConfigSpace, KernelClass, KernelSpec, KernelSpecs};
 use layouts::measure::space::{KernelSpace, RelayoutSpace, TensorSpace, by_predicted_cost};
 use layouts::problem::Access;
 use sdfg::config::KernelConfig;
 use sdfg::{Direction, Dtype, Layout, Sdfg, StateId, Unit};
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::OnceLock;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A kernel of the program, numbered configuration by configuration.
 pub struct SweptKernel {
@@ -27,11 +27,28 @@ pub struct SweptKernel {
     pub(super) once: bool,
     /// Computed once, because ranking takes long.
     seeds: OnceLock<Vec<u64>>,
+    /// What tells apart the rankings of kernels that are the same but for names: the device and the kernel's class.
+    ranked_as: Option<String>,
+}
+
+/// The best predicted configurations in certain layouts, each with its mark: kernels that are the same but for names share them.
+type Ranking = Arc<OnceLock<Vec<(u64, String)>>>;
+
+/// Rankings of this process, by what [`SweptKernel::ranked_as`] says and the first number with these layouts.
+static RANKINGS: Mutex<Option<HashMap<(String, u64), Ranking>>> = Mutex::new(None);
+
+fn ranking(of: &str, base: u64) -> Ranking {
+    let mut all = RANKINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    all.get_or_insert_with(HashMap::new).entry((of.to_string(), base)).or_default().clone()
 }
 
 impl SweptKernel {
     pub fn new(program: &Sdfg, state: StateId, unit: &Unit, device: &dyn Device) -> Result<Self, PipelineError> {
-        let spec = KernelSpec::new(program, unit)?;
+        SweptKernel::within(program, KernelSpecs::of(program), (state, unit), device)
+    }
+
+    fn within(program: &Sdfg, specs: KernelSpecs, (state, unit): (StateId, &Unit), device: &dyn Device) -> Result<Self, PipelineError> {
+        let spec = specs.spec(unit)?;
         let space = device.space(&spec)?;
         let backward = program.state(state).is_some_and(|s| s.name == "backward");
         let arguments = spec.arguments();
@@ -52,9 +69,12 @@ impl SweptKernel {
                 }
             })
             .collect();
+        let family = KernelClass::of(&spec);
+        let on = || format!("{:?} {} {} {}", device.name(), device.toolchain(), device.extension(), spec.images);
         Ok(SweptKernel {
             key: spec.key(),
-            family: KernelClass::of(&spec),
+            ranked_as: family.as_ref().map(|family| format!("{} {}", family.fingerprint(""), on())),
+            family,
             pass: if backward { Direction::Backward } else { Direction::Forward },
             spec,
             space,
@@ -170,11 +190,23 @@ impl SweptKernel {
             self.tensors.iter().fold(0u64, |n, t| n * t.layouts.len() as u64 + digit(t)) * knobs
         };
         let uniform = |order: &[String], fixed: &BTreeMap<String, Layout>| base(&|_, l| follows(l, order), fixed);
-        let ranked = |base: u64| {
+        let best = |base: u64| {
             // Distinct knobs can normalize to equal configurations, which are kept once.
             let (mut known, mut numbers) = (BTreeSet::new(), by_predicted_cost(self, &(base..base + knobs).collect::<Vec<u64>>()));
             numbers.retain(|n| known.len() < SEEDS && known.insert(self.config(*n)));
             numbers
+        };
+        let ranked = |base: u64| {
+            let Some(of) = &self.ranked_as else { return best(base) };
+            let marked = |n: u64| (n, self.mark(n));
+            let ranking = ranking(of, base);
+            let shared = ranking.get_or_init(|| best(base).into_iter().map(marked).collect());
+            // The spaces of two kernels correspond number by number unless names decide an order somewhere.
+            if shared.iter().all(|(n, mark)| *n < self.count() && self.mark(*n) == *mark) {
+                shared.iter().map(|(n, _)| *n).collect()
+            } else {
+                best(base)
+            }
         };
         // Row-major is the first, but for images: where these are held in blocks of channels, products read whole vectors, and weights in
         // blocks of the channels that they make need no packing.
@@ -200,16 +232,18 @@ const SEEDS: usize = 6;
 
 /// Every kernel of a program, in execution order.
 pub fn swept_kernels(program: &Sdfg, device: &dyn Device) -> Result<Vec<SweptKernel>, PipelineError> {
-    program.units().iter().map(|(state, _, unit)| SweptKernel::new(program, *state, unit, device)).collect()
+    let specs = KernelSpecs::of(program);
+    program.units().iter().map(|(state, _, unit)| SweptKernel::within(program, specs, (*state, unit), device)).collect()
 }
 
 /// One relayout space for each container that kernels touch and that has more than one layout. Generated kernels cannot copy bits, so
 /// containers of bits keep their layout.
 pub fn relayout_spaces(program: &Sdfg, kernels: &[SweptKernel]) -> Vec<RelayoutSpace> {
     let mut found: Vec<RelayoutSpace> = Vec::new();
+    let mut known: BTreeSet<&str> = BTreeSet::new();
     for tensor in kernels.iter().flat_map(|k| &k.tensors) {
         let Some(container) = program.containers.get(&tensor.data) else { continue };
-        if container.dtype != Dtype::Bit && container.dims.len() > 1 && found.iter().all(|r| r.data != tensor.data) {
+        if container.dtype != Dtype::Bit && container.dims.len() > 1 && known.insert(&tensor.data) {
             let shape = program.shape_of(&tensor.data).unwrap_or_default();
             let key = format!("relayout {} {} {:?} {:?}", kernels::maps::COPIES, container.dtype, container.dims, shape);
             found.push(RelayoutSpace::new(&tensor.data, &key, tensor.layouts.clone(), tensor.bytes));

@@ -9,7 +9,7 @@ use crate::pipeline::PipelineError;
 use bench::memory::MemoryMap;
 use kernels::CancelToken;
 use kernels::device::{CompileRequest, Device, DeviceMemory};
-use kernels::{ArgumentAccess, InPlace, KernelSpec};
+use kernels::{ArgumentAccess, InPlace, KernelSpec, KernelSpecs};
 use sdfg::config::{Configuration, KernelConfig};
 use sdfg::lifetime::{ArenaPlan, Buffer, Schedule, Step};
 use sdfg::{Direction, Layout, Role, Sdfg};
@@ -119,6 +119,7 @@ impl Assembler<'_> {
         // Container → slots with copies of it in other layouts.
         let mut copies: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         let mut before = Direction::Forward;
+        let specs = KernelSpecs::of(self.program);
         for (state, _, unit) in self.program.units() {
             let backward = self.program.state(state).is_some_and(|s| s.name == "backward");
             let pass = if backward { Direction::Backward } else { Direction::Forward };
@@ -126,7 +127,7 @@ impl Assembler<'_> {
                 copies.clear();
                 before = pass;
             }
-            let spec = KernelSpec::new(self.program, &unit)?;
+            let spec = specs.spec(&unit)?;
             let config = self
                 .configuration
                 .kernels

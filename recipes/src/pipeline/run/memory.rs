@@ -2,7 +2,7 @@
 
 use crate::pipeline::PipelineError;
 use bench::memory::{Life, MemoryMap};
-use kernels::KernelSpec;
+use kernels::KernelSpecs;
 use kernels::target::cpu::templates;
 use sdfg::lifetime::{ArenaPlan, Interval, Schedule};
 use sdfg::{Container, Role, Sdfg, Unit};
@@ -47,8 +47,9 @@ pub(in crate::pipeline) fn map(given: Vec<(String, u64)>, schedule: &Schedule, p
 /// Sizes without a value.
 pub fn expected(program: &Sdfg) -> Result<MemoryMap, PipelineError> {
     let mut schedule = Schedule::of(program)?;
+    let specs = KernelSpecs::of(program);
     for (n, (_, _, unit)) in program.units().iter().enumerate().filter(|(_, (_, _, u))| matches!(u, Unit::Scope(_))) {
-        let spec = KernelSpec::new(program, unit)?;
+        let spec = specs.spec(unit)?;
         let Ok(space) = templates::space(&spec) else { continue };
         let number = |data: &str| schedule.buffers.iter().position(|b| b.name == data);
         let pairs = templates::in_place(&spec, &space.config(0)).into_iter();

@@ -2,7 +2,7 @@
 //! computed of them alone. It is computed when they have been loaded, before the first step.
 
 use crate::pipeline::PipelineError;
-use kernels::{ArgumentAccess, KernelSpec};
+use kernels::{ArgumentAccess, KernelSpecs};
 use sdfg::{Op, Role, Sdfg, Unit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -23,11 +23,12 @@ impl Once {
     /// A unit that is no kernel.
     pub fn of(program: &Sdfg) -> Result<Once, PipelineError> {
         let mut specs = Vec::new();
+        let all = KernelSpecs::of(program);
         for (state, _, unit) in program.units() {
             if program.state(state).is_some_and(|s| s.name == "backward") {
                 return Ok(Once::default());
             }
-            specs.push(KernelSpec::new(program, &unit)?);
+            specs.push(all.spec(&unit)?);
         }
         let role = |data: &str| program.containers.get(data).map(|c| c.role);
         let mut once = Once::of_parameters(program);

@@ -8,7 +8,7 @@ use super::{Candidate, Exchange, Execution};
 use crate::pipeline::PipelineError;
 use kernels::device::Device;
 use kernels::pool::Pool;
-use kernels::{Executable, KernelSpec};
+use kernels::{Executable, KernelSpecs};
 use layouts::Store;
 use layouts::record::{Outcome, median};
 use sdfg::config::KernelConfig;
@@ -49,8 +49,9 @@ pub fn tune_in_step(
     execution.load(tensors)?;
     let mut lanes: Vec<(usize, Vec<Turn>)> = Vec::new();
     let names: Vec<String> = execution.launches().map(|(name, _)| name.to_string()).collect();
+    let specs = KernelSpecs::of(&candidate.program);
     for (_, _, unit) in candidate.program.units() {
-        let spec = KernelSpec::new(&candidate.program, &unit)?;
+        let spec = specs.spec(&unit)?;
         let (Some(launch), Some(chosen)) =
             (names.iter().position(|name| *name == spec.name), candidate.configuration.kernels.get(&spec.name))
         else {

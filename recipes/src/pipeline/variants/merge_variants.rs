@@ -3,7 +3,7 @@
 use super::table::VariantId;
 use super::variant::Variant;
 use crate::pipeline::PipelineError;
-use kernels::KernelSpec;
+use kernels::KernelSpecs;
 use layouts::problem::Kernel;
 use layouts::problem::Variants;
 use sdfg::{Container, Role, Sdfg, Unit};
@@ -87,8 +87,9 @@ pub fn merge_variants(among: &layouts::SelectionProblem, variants: &Variants, le
         return Err(fault(first.to_string()));
     }
     let mut keys = BTreeMap::new();
+    let specs = KernelSpecs::of(&program);
     for (_, _, unit) in program.units() {
-        keys.insert(unit.name().to_string(), KernelSpec::new(&program, &unit)?.key());
+        keys.insert(unit.name().to_string(), specs.spec(&unit)?.key());
     }
     if let Some(other) = among.kernels.iter().filter(runs).find(|k| keys.get(k.plain()) != Some(&k.key)) {
         return Err(fault(format!("`{}` would be another kernel", other.plain())));

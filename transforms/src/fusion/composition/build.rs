@@ -11,13 +11,16 @@ use sdfg::{
     Combine, Computation, Container, Dtype, Expr, Index, IndexKind, Item, Lifetime, Memlet, NodeId, Op, Operation, Role, Scalar, Scope,
     Sdfg, State, StateId, Tasklet, Unit,
 };
+use std::collections::BTreeSet;
 
 /// Rows of one outer iteration must stay in a core's second-level cache: a few rows of 16,384 numbers.
 const ROW_LIMIT: u64 = 1 << 20;
 
 /// The units of a state, contractions expanded, and the containers that the expansion introduced.
-struct Expanded {
-    /// The program's containers, dims and sizes with what the expansion added; it has no states.
+struct Expanded<'a> {
+    /// The program that the units are in.
+    of: &'a Sdfg,
+    /// The containers that the units touch, and the program's dims and sizes, with what the expansion added; it has no states.
     program: Sdfg,
     /// Statements of each scope, in execution order.
     scopes: Vec<Vec<Statement>>,
@@ -61,8 +64,13 @@ pub(in crate::fusion) type ExpandedUnits = (Sdfg, Vec<Vec<Statement>>, Vec<Strin
 /// # Errors
 /// Units that are neither scopes nor contractions, and scopes with sequential indices.
 pub(in crate::fusion) fn expanded(program: &Sdfg, state: &State, members: &[NodeId]) -> Result<ExpandedUnits, Reason> {
-    let (Expanded { program, scopes, .. }, names) = Expanded::of(program, state, members)?;
-    Ok((program, scopes, names))
+    let (Expanded { program: around, scopes, .. }, names) = Expanded::of(program, state, members)?;
+    // The caller sees all containers, in the program's order.
+    let mut whole = program.without_states();
+    for (name, container) in around.containers {
+        whole.containers.insert(name, container);
+    }
+    Ok((whole, scopes, names))
 }
 
 /// Whether each container has one writer inside, which writes all of it if it is read inside as well: only then has it a
@@ -130,10 +138,10 @@ fn outer(all: &[Statement], products: &[String], program: &Sdfg, names: &[String
     Ok(shared)
 }
 
-impl Expanded {
+impl<'a> Expanded<'a> {
     /// Units of a state, given in execution order, and their names.
-    fn of(program: &Sdfg, state: &State, members: &[NodeId]) -> Result<(Self, Vec<String>), Reason> {
-        let mut expanded = Expanded::new(program);
+    fn of(program: &'a Sdfg, state: &State, members: &[NodeId]) -> Result<(Self, Vec<String>), Reason> {
+        let mut expanded = Expanded::new(program, state, members);
         expanded.alone = members.len() == 1;
         let mut names = Vec::new();
         for node in members {
@@ -150,12 +158,27 @@ impl Expanded {
         Ok((expanded, names))
     }
 
-    fn new(program: &Sdfg) -> Self {
+    fn new(program: &'a Sdfg, state: &State, members: &[NodeId]) -> Self {
         let mut around = Sdfg::new(program.name.clone());
         around.sizes = program.sizes.clone();
         around.dims = program.dims.clone();
-        around.containers = program.containers.clone();
-        Expanded { program: around, scopes: vec![], written: IndexSet::new(), products: vec![], scaled: vec![], alone: false }
+        let mut touched: BTreeSet<usize> = BTreeSet::new();
+        for node in members {
+            let (reads, writes) = state.boundary(*node);
+            let mut names: Vec<String> = reads.into_iter().chain(writes).map(|memlet| memlet.data.clone()).collect();
+            names.extend(state.scope(*node).iter().flat_map(|scope| scope.reads().into_keys().chain(scope.writes().into_keys())));
+            for name in names {
+                let mut next = program.containers.get_full(&name);
+                // A view adds the container that it is a view of.
+                while let Some((_, _, container)) = next.filter(|(place, ..)| touched.insert(*place)) {
+                    next = container.view.as_ref().and_then(|view| program.containers.get_full(&view.of));
+                }
+            }
+        }
+        for (name, container) in touched.into_iter().filter_map(|place| program.containers.get_index(place)) {
+            around.containers.insert(name.clone(), container.clone());
+        }
+        Expanded { of: program, program: around, scopes: vec![], written: IndexSet::new(), products: vec![], scaled: vec![], alone: false }
     }
 
     fn scope(&mut self, scope: &Scope) -> Result<(), Reason> {
@@ -238,7 +261,10 @@ impl Expanded {
 
     /// A new container shaped like `like`.
     fn transient(&mut self, like: &str, suffix: &str) -> Result<String, Reason> {
-        let name = self.program.fresh_name(&format!("{like}.{suffix}"));
+        let wish = format!("{like}.{suffix}");
+        let taken = |name: &String| self.of.containers.contains_key(name) || self.program.containers.contains_key(name);
+        let all = std::iter::once(wish.clone()).chain((2..).map(|n| format!("{wish}.{n}")));
+        let name = all.into_iter().find(|name| !taken(name)).unwrap_or_default();
         let like = self.program.containers.get(like).ok_or_else(|| Reason::Unsupported(format!("`{like}` is not declared")))?;
         let made = Container {
             name: name.clone(),
