@@ -13,6 +13,8 @@ pub trait TargetDialect: Sized {
     const STRIPS: bool;
     /// Whether sums of many terms are kept in blocks, and extrema flag NaN, by shared code.
     const LONG_SUMS: bool;
+    /// Whether compilers make vectors of the innermost loop, which must be free of branches for that.
+    const BLENDS: bool;
 
     /// Text of where an element is: a variable, or a place in memory.
     ///

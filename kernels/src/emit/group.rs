@@ -8,6 +8,7 @@ use crate::error::KernelError;
 use crate::loopnest::{Element, LoopGroup, MemorySpace, NestStatement, Tag};
 use indexmap::IndexSet;
 use sdfg::{Binary, Combine, Scalar};
+use std::collections::BTreeSet;
 
 impl<D: TargetDialect> Printer<'_, D> {
     pub fn group(&mut self, group: &LoopGroup, depth: usize) -> Result<(), KernelError> {
@@ -86,6 +87,7 @@ impl<D: TargetDialect> Printer<'_, D> {
     /// Forgets the values of the group before, and names the maps of this one.
     pub fn title(&mut self, group: &LoopGroup, depth: usize) {
         self.known.clear();
+        (self.uniform, self.innermost) = (BTreeSet::new(), None);
         self.divisors.clear();
         self.rows.clear();
         let maps: IndexSet<&str> = group.statements.iter().map(|s| s.name.as_str()).collect();
@@ -179,6 +181,8 @@ impl<D: TargetDialect> Printer<'_, D> {
         let sums = reductions.iter().any(|r| r.total.is_some());
         let pieces = innermost && (sums || self.in_pieces(group)?);
         if innermost {
+            self.uniform = self.known.values().cloned().collect();
+            self.innermost = group.loops.last().map(|l| l.index.clone());
             self.mask_rows(group, pieces, false, depth);
         }
         for r in reductions.iter().filter(|r| r.level == level) {

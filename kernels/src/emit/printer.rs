@@ -8,7 +8,7 @@ use crate::loopnest::{Element, LoopNest, NestTensor, Tile};
 use crate::runtime::dropout::Mask;
 use indexmap::{IndexMap, IndexSet};
 use sdfg::config::KernelConfig;
-use sdfg::{Bindings, Combine, Dtype, Expr};
+use sdfg::{Bindings, Combine, Dtype, Expr, Scalar};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -70,6 +70,10 @@ pub struct Printer<'a, D> {
     pub pointers: IndexSet<String>,
     /// Variables that hold elements in the current group.
     pub known: IndexMap<Element, String>,
+    /// Of these, the ones that were loaded before the innermost loop: all its lanes have the same value.
+    pub uniform: BTreeSet<String>,
+    /// The index of the innermost loop of the current group.
+    pub innermost: Option<String>,
     pub connectors: BTreeMap<String, String>,
     /// Reciprocals computed before the loops of the current group, by the divisor.
     pub divisors: IndexMap<Element, Reciprocal>,
@@ -137,6 +141,8 @@ impl<'a, D: TargetDialect> Printer<'a, D> {
             scratch: IndexMap::new(),
             pointers: IndexSet::new(),
             known: IndexMap::new(),
+            uniform: BTreeSet::new(),
+            innermost: None,
             connectors: BTreeMap::new(),
             divisors: IndexMap::new(),
             reciprocals: BTreeMap::new(),
@@ -266,6 +272,19 @@ impl<D: TargetDialect> Names for Printer<'_, D> {
 
     fn is_double(&self) -> bool {
         self.double
+    }
+
+    fn blends(&self, condition: &Scalar) -> bool {
+        let mut uniform = D::BLENDS;
+        condition.walk(&mut |s| {
+            uniform &= match s {
+                Scalar::Input(connector) => self.connectors.get(connector).is_some_and(|name| self.uniform.contains(name)),
+                Scalar::Index(e) => !self.innermost.as_ref().is_some_and(|index| e.symbols().contains(index)) && !Expr::reads_elements(e),
+                Scalar::Keep { .. } => false,
+                _ => true,
+            };
+        });
+        uniform
     }
 
     fn extreme(&self, sign: char, a: &str, b: &str, number: bool) -> String {

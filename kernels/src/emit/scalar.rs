@@ -26,6 +26,9 @@ pub trait Names {
     /// C text of dropout's factor for what is kept.
     fn kept(&mut self, stream: &str, rate: f64) -> String;
     fn is_double(&self) -> bool;
+    /// Whether a value is chosen by this condition with a mask of bits, in place of a conditional expression: all lanes have the same
+    /// condition, and GCC (12) has no vectors for several such conditions that it has joined.
+    fn blends(&self, condition: &Scalar) -> bool;
     /// Text of the greater (`>`) or lesser of two values, NaN if one is. `number` says that the second is a number for certain.
     fn extreme(&self, sign: char, a: &str, b: &str, number: bool) -> String;
 }
@@ -100,6 +103,9 @@ pub fn value(code: &Scalar, names: &mut dyn Names) -> String {
             Binary::Pow => format!("r_pow({}, {})", value(a, names), value(b, names)),
             _ => format!("({} ? (real)1 : (real)0)", truth(code, names)),
         },
+        Scalar::Select(c, a, b) if names.blends(c) => {
+            format!("select_of({}, {}, {})", truth(c, names), value(a, names), value(b, names))
+        }
         Scalar::Select(c, a, b) => format!("({} ? {} : {})", truth(c, names), value(a, names), value(b, names)),
         Scalar::Keep { stream, element, rate } => names.keep(stream, element, *rate),
         Scalar::Kept { stream, rate } => names.kept(stream, *rate),

@@ -24,6 +24,7 @@ impl TargetDialect for C {
     const BANKS: Option<BankedRows> = None;
     const STRIPS: bool = false;
     const LONG_SUMS: bool = true;
+    const BLENDS: bool = true;
 
     fn place(printer: &mut Printer, element: &Element) -> Result<String, KernelError> {
         let tensor = printer.tensor(&element.data)?;

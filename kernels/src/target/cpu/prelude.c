@@ -18,6 +18,23 @@ ALWAYS float to_odd(double x) {
     return of_bits(back == x || x != x ? u : (u - beyond) | 1);
 }
 
+/* One of two values by a condition that all lanes of a vector have in common. */
+#ifdef REAL_IS_DOUBLE
+ALWAYS double select_of(int32_t condition, double a, double b) {
+    uint64_t mask = -(uint64_t)(condition != 0), u, v;
+    __builtin_memcpy(&u, &a, 8);
+    __builtin_memcpy(&v, &b, 8);
+    u = (u & mask) | (v & ~mask);
+    __builtin_memcpy(&a, &u, 8);
+    return a;
+}
+#else
+ALWAYS float select_of(int32_t condition, float a, float b) {
+    uint32_t mask = -(uint32_t)(condition != 0);
+    return of_bits((bits_of(a) & mask) | (bits_of(b) & ~mask));
+}
+#endif
+
 /* Half-precision storage. */
 ALWAYS float load_bf16(uint16_t u) { return of_bits((uint32_t)u << 16); }
 ALWAYS uint16_t store_bf16(real value) {

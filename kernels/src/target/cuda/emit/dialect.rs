@@ -48,6 +48,7 @@ impl TargetDialect for Cuda {
     const BANKS: Option<BankedRows> = Some(super::BANKS);
     const STRIPS: bool = true;
     const LONG_SUMS: bool = false;
+    const BLENDS: bool = false;
 
     fn place(printer: &mut Printer, element: &Element) -> Result<String, KernelError> {
         let name = printer.identifier(&element.data);
