@@ -3,6 +3,7 @@
 use crate::codegen_version::codegen_version;
 use crate::error::KernelError;
 use crate::images;
+use crate::phases::{Partition, Phase, PhaseRun, Share};
 use crate::pool::{Pool, Working};
 use indexmap::{IndexMap, IndexSet};
 use rayon::prelude::*;
@@ -342,26 +343,28 @@ pub trait Executable: Send + Sync {
     /// written in place, which may start where the other does.
     unsafe fn run(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Completion, KernelError>;
 
-    /// Whether a run can be cut at its barriers; not that of kernels which give out their work by themselves.
-    fn is_phased(&self) -> bool {
+    /// What a run consists of between its barriers, in order; `None` for kernels that give out their work by themselves.
+    fn phases(&self) -> Option<Vec<Phase>> {
+        None
+    }
+
+    /// How its points can be divided among workers by their positions along an index.
+    fn partition(&self) -> Option<Partition> {
+        None
+    }
+
+    /// Whether what a worker leaves in its own working memory is needed by a later phase.
+    fn keeps_own_memory(&self) -> bool {
         false
     }
 
-    /// A run that is cut at its barriers, so that it can share dispatches with runs of other kernels. `memory` is all that
-    /// [`Executable::working`] asks for.
-    ///
-    /// # Errors
-    /// As for [`Executable::run`]; a kernel that is not phased.
+    /// Does a worker's share of a phase. False if it stopped at the deadline.
     ///
     /// # Safety
-    /// As for [`Executable::run`], until the phases are dropped.
-    unsafe fn phases<'a>(
-        &'a self,
-        _arguments: &[*mut u8],
-        _context: &'a RunContext<'a>,
-        _memory: WorkingMemory,
-    ) -> Result<Box<dyn Phases + 'a>, KernelError> {
-        Err(KernelError::Unsupported { kernel: String::new(), what: "a kernel that gives out its work by itself cannot be packed".into() })
+    /// As for [`Executable::run`]; the working memory is all that [`Executable::working`] asks for; all phases before this one are complete
+    /// as far as this share needs them.
+    unsafe fn work(&self, _phase: usize, _worker: usize, _share: Share, _run: &PhaseRun) -> bool {
+        true
     }
 
     /// Memory that it takes from the pool while it runs, besides its arguments.
@@ -383,28 +386,6 @@ pub trait Executable: Send + Sync {
     fn resources(&self) -> &[Resources] {
         &[]
     }
-}
-
-/// A run of a kernel between barriers: a phase may read what any worker has written in the phases before it.
-pub trait Phases: Sync {
-    /// Number of phases.
-    fn count(&self) -> usize;
-
-    /// Whether a phase is too little work to share: worker 0 does all of it.
-    fn is_serial(&self, phase: usize) -> bool;
-
-    /// Does a worker's share of a phase.
-    fn work(&self, phase: usize, worker: usize);
-}
-
-/// Working memory of one kernel, apart from that of kernels that run beside it.
-#[derive(Clone, Copy, Debug)]
-pub struct WorkingMemory {
-    /// The first worker's part; those of the others follow, each `stride` bytes after the one before.
-    pub own: *mut u8,
-    pub stride: usize,
-    /// What all workers share.
-    pub shared: *mut u8,
 }
 
 /// What one kernel function needs on the GPU.

@@ -20,6 +20,7 @@ pub mod loops;
 pub mod maps;
 mod mixed_radix;
 pub mod packing;
+pub mod phases;
 pub mod pool;
 pub mod processor;
 pub mod runtime;

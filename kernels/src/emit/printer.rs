@@ -44,6 +44,8 @@ pub struct StreamRow {
 /// An operand that is packed once, before the first point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prepared {
+    /// The container that it is a part of.
+    pub data: String,
     pub elements: i64,
     pub steps: i64,
     /// C that packs step `at`.

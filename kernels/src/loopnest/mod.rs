@@ -4,6 +4,7 @@
 //! another. All loops start at 0 and step by 1: other bounds have been folded into the subscripts.
 
 pub mod matmul_pattern;
+pub mod partition;
 pub mod streaming;
 
 use crate::processor::Block;

@@ -1,9 +1,13 @@
 //! Runs a loop: for each time the kernels of its body, on the slices of that time.
+//!
+//! The launches of all times are packed: where each worker needs nothing but its own work of the times before, as when all kernels of the body
+//! are divided along the batch, no barrier comes between them, and what all times read is packed once.
 
 use super::body::Body;
 use crate::device::{Device, DeviceMemory};
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext, unsupported};
+use crate::packing::{self, Addresses, Held, Packed};
 use crate::pool::Working;
 use sdfg::affine::Affine;
 use sdfg::config::KernelConfig;
@@ -29,6 +33,8 @@ enum Place {
 struct Launch {
     executable: Arc<dyn Executable>,
     places: Vec<Place>,
+    /// Bytes of each argument.
+    bytes: Vec<usize>,
 }
 
 pub(super) struct LoopKernel {
@@ -40,6 +46,8 @@ pub(super) struct LoopKernel {
     /// What only the body has, and slices that lie outside in time.
     own: Mutex<DeviceMemory>,
     source: Option<String>,
+    /// How the launches of all times are packed, by the number of workers.
+    packed: Mutex<BTreeMap<usize, Arc<Packed>>>,
 }
 
 /// The loop's own memory while it is laid out: containers, and slices of one value.
@@ -64,11 +72,14 @@ impl LoopKernel {
         let mut room = Room::default();
         let mut launches = Vec::new();
         for (kernel, own) in body.kernels.iter().zip(body.configs(config)?) {
-            let mut places = Vec::new();
+            let (mut places, mut sizes) = (Vec::new(), Vec::new());
             for argument in kernel.arguments() {
                 places.push(place(body, config, kernel, &argument.data, &mut room)?);
+                let container = kernel.containers.get(&argument.data);
+                let layout = container.map(|c| body.inner_layout(config, c)).transpose()?.unwrap_or_default();
+                sizes.push(container.map_or(Ok(0), |c| bytes(body, kernel, c, &layout))?);
             }
-            launches.push(Launch { executable: device.compile(kernel, &own)?, places });
+            launches.push(Launch { executable: device.compile(kernel, &own)?, places, bytes: sizes });
         }
         let mut own = device.memory(room.bytes.max(LINE))?;
         for (at, container, layout, shape, value) in &room.fills {
@@ -83,7 +94,107 @@ impl LoopKernel {
             source: (!sources.is_empty()).then(|| sources.join("\n\n")),
             launches,
             own: Mutex::new(own),
+            packed: Mutex::default(),
         })
+    }
+}
+
+/// Where the arguments of launches lie: the kernels of the body in the first time, then those of the next one.
+struct LoopAddresses<'a> {
+    kernel: &'a LoopKernel,
+    arguments: &'a [*mut u8],
+    base: *mut u8,
+}
+// SAFETY: workers write parts that their shares give them.
+unsafe impl Sync for LoopAddresses<'_> {}
+
+impl Addresses for LoopAddresses<'_> {
+    fn of(&self, launch: usize, into: &mut Vec<*mut u8>) {
+        let each = self.kernel.launches.len();
+        // Slices outside were refused when launches were packed.
+        let _ = self.kernel.addresses((launch / each) as i64, &self.kernel.launches[launch % each], self.arguments, self.base, into);
+    }
+}
+
+impl LoopKernel {
+    /// The time of an iteration.
+    fn time(&self, iteration: i64) -> i64 {
+        if self.reversed { self.trips - 1 - iteration } else { iteration }
+    }
+
+    /// The slice of an argument at an iteration, or the place in the loop's own memory that stands for one outside.
+    fn slice(&self, iteration: i64, (by, from, count): (i64, i64, i64), outside: Option<usize>) -> Result<Result<i64, usize>, KernelError> {
+        let time = self.time(iteration);
+        match (by * time + from, outside) {
+            (at, _) if (0..count).contains(&at) => Ok(Ok(at)),
+            (_, Some(outside)) => Ok(Err(outside)),
+            (at, None) => {
+                let what = format!("at {time} it reads slice {at} of {count}, and nothing was given for what lies outside");
+                Err(KernelError::Unsupported { kernel: self.name.clone(), what })
+            }
+        }
+    }
+
+    /// The addresses of a launch's arguments. They may belong to another device, so they are no dereferenceable pointers here.
+    fn addresses(
+        &self,
+        iteration: i64,
+        launch: &Launch,
+        arguments: &[*mut u8],
+        base: *mut u8,
+        into: &mut Vec<*mut u8>,
+    ) -> Result<(), KernelError> {
+        into.clear();
+        for place in &launch.places {
+            into.push(match place {
+                Place::Whole(argument) => arguments[*argument],
+                Place::Own(at) => base.wrapping_add(*at),
+                Place::Slice { argument, by, from, count, bytes, outside } => {
+                    match self.slice(iteration, (*by, *from, *count), *outside)? {
+                        Ok(at) => arguments[*argument].wrapping_add(at as usize * bytes),
+                        Err(outside) => base.wrapping_add(outside),
+                    }
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// All launches of all times, packed for a number of workers.
+    fn packed(&self, kernels: &[&dyn Executable], workers: usize) -> Result<Arc<Packed>, KernelError> {
+        let mut known = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(packed) = known.get(&workers) {
+            return Ok(packed.clone());
+        }
+        // Slices are memory of their own: numbers are given as they come. An argument that is read both whole and in slices is one memory.
+        let places = || self.launches.iter().flat_map(|l| &l.places);
+        let is_whole = |argument: usize| places().any(|p| *p == Place::Whole(argument));
+        let mut numbers: BTreeMap<(usize, i64), usize> = BTreeMap::new();
+        let mut launches = Vec::new();
+        for iteration in 0..self.trips {
+            for (kernel, launch) in self.launches.iter().enumerate() {
+                let mut arguments = Vec::new();
+                for (place, size) in launch.places.iter().zip(&launch.bytes) {
+                    let ((memory, part), bytes) = match place {
+                        Place::Whole(argument) => ((*argument, -1), 0..*size),
+                        Place::Own(at) => ((self.arguments, *at as i64), 0..*size),
+                        Place::Slice { argument, by, from, count, bytes, outside } => {
+                            match self.slice(iteration, (*by, *from, *count), *outside)? {
+                                Ok(at) if is_whole(*argument) => ((*argument, -1), at as usize * bytes..(at as usize + 1) * bytes),
+                                Ok(at) => ((*argument, at), 0..*bytes),
+                                Err(outside) => ((self.arguments, outside as i64), 0..*size),
+                            }
+                        }
+                    };
+                    let next = numbers.len();
+                    arguments.push(Held { memory: *numbers.entry((memory, part)).or_insert(next), bytes });
+                }
+                launches.push(packing::Launch { kernel, arguments });
+            }
+        }
+        let packed = Arc::new(Packed::new(kernels, &launches, workers));
+        known.insert(workers, packed.clone());
+        Ok(packed)
     }
 }
 
@@ -159,28 +270,19 @@ impl Executable for LoopKernel {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         let base = own.address();
         let _held = context.pool.hold();
+        let kernels: Vec<&dyn Executable> = self.launches.iter().map(|launch| &*launch.executable).collect();
+        if kernels.iter().all(|kernel| kernel.phases().is_some()) {
+            let packed = self.packed(&kernels, context.pool.workers())?;
+            let addresses = LoopAddresses { kernel: self, arguments, base };
+            // SAFETY: each pointer is that of a slice, a whole argument or the loop's own memory, as large as the kernel's container in its
+            // layout.
+            return unsafe { packed.run(&kernels, &addresses, context, &mut |_| {}) };
+        }
         let mut pointers: Vec<*mut u8> = Vec::new();
         for n in 0..self.trips {
-            let time = if self.reversed { self.trips - 1 - n } else { n };
             for launch in &self.launches {
-                pointers.clear();
-                for place in &launch.places {
-                    pointers.push(match place {
-                        Place::Whole(argument) => arguments[*argument],
-                        // The addresses may belong to another device, so they are no dereferenceable pointers here.
-                        Place::Own(at) => base.wrapping_add(*at),
-                        Place::Slice { argument, by, from, count, bytes, outside } => match (by * time + from, outside) {
-                            (at, _) if (0..*count).contains(&at) => arguments[*argument].wrapping_add(at as usize * bytes),
-                            (_, Some(outside)) => base.wrapping_add(*outside),
-                            (at, None) => {
-                                let what = format!("at {time} it reads slice {at} of {count}, and nothing was given for what lies outside");
-                                return Err(KernelError::Unsupported { kernel: self.name.clone(), what });
-                            }
-                        },
-                    });
-                }
-                // SAFETY: each pointer is that of a slice, a whole argument or the loop's own memory, as large as the kernel's container in
-                // its layout; what an iteration writes overlaps with nothing that it reads.
+                self.addresses(n, launch, arguments, base, &mut pointers)?;
+                // SAFETY: as above; what an iteration writes overlaps with nothing that it reads.
                 if unsafe { launch.executable.run(&pointers, context)? } == Completion::DeadlineExceeded {
                     return Ok(Completion::DeadlineExceeded);
                 }

@@ -120,6 +120,11 @@ impl Pool {
         self.dispatches.load(Ordering::Relaxed)
     }
 
+    /// Counts dispatches whose work this thread has done by itself.
+    pub fn count_alone(&self, dispatches: usize) {
+        self.dispatches.fetch_add(dispatches as u64, Ordering::Relaxed);
+    }
+
     /// Runs `work(worker)` once for every worker and waits; where a held worker does not come, another does its part. The work itself
     /// must not ask for all workers.
     pub fn broadcast<R: Send + Sync>(&self, work: impl Fn(usize) -> R + Sync) -> Vec<R> {

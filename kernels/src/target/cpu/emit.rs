@@ -31,6 +31,8 @@ pub struct Partial {
     pub total: Option<usize>,
     pub elements: usize,
     pub combine: Combine,
+    /// The argument that holds the whole result.
+    pub argument: Option<usize>,
     /// Iterations of the outermost loop of the combination.
     pub steps: i64,
 }
@@ -52,6 +54,8 @@ pub struct CSource {
     pub library: Option<Arc<str>>,
     /// Bytes of operands that are packed before the first point, shared by all workers.
     pub prepared: usize,
+    /// The arguments that are packed.
+    pub packed: Vec<usize>,
     /// Steps of the packing, which the workers share.
     pub preparations: i64,
     pub double: bool,
@@ -229,7 +233,9 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
             let elements: i64 = tensor.shape.iter().product();
             let total = total_of(name);
             let total = places.iter().find(|(n, _, _)| *n == total && has_total(nest, data)).map(|(_, _, at)| *at);
-            partials.push(Partial { at, total, elements: elements as usize, combine, steps: tensor.shape.first().copied().unwrap_or(1) });
+            let root = spec.root(data.trim_end_matches(".partial"));
+            let argument = arguments.iter().position(|a| a.data == root);
+            partials.push(Partial { argument, at, total, elements: elements as usize, combine, steps: tensor.shape.first().copied().unwrap_or(1) });
         }
     }
     if !partials.is_empty() {
@@ -241,6 +247,11 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         text += "}\n";
     }
     let (prepared, preparations) = (printer.prepared_bytes(), printer.preparations());
+    let argument = |data: &String| match nest.tensors.get(data).map(|t| &t.space) {
+        Some(MemorySpace::Heap { argument, .. }) => Some(*argument),
+        _ => None,
+    };
+    let packed = printer.prepared.iter().filter_map(|p| argument(&p.data)).collect();
     if preparations > 0 {
         let declared = |(declaration, name, made): &(String, String, String)| {
             let wanted = name != "prepared" && !made.contains("host->") && !made.contains("scratch");
@@ -258,6 +269,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         names: printer.given_names(),
         library: library.map(|products| products.code(double)),
         prepared,
+        packed,
         preparations,
         integers: printer.integers.values().copied().collect(),
         masks: printer.masks.clone(),

@@ -229,7 +229,7 @@ impl Printer<'_> {
         let code = format!(
             "pack_chunks({from}, {b_step}, {b_column}, {columns_block}, {jump}, {types}, min_of({portion}, {whole_name} - at * {portion}), {k}, most, {block}, in_panels({whole_name}), at * {portion}, prepared + {at_name}, host->around);"
         );
-        self.prepared.push(Prepared { elements, steps: (whole + portion - 1) / portion, code });
+        self.prepared.push(Prepared { data: b.data.clone(), elements, steps: (whole + portion - 1) / portion, code });
         let ready = (format!("prepared + {at_name}"), format!("in_panels({whole_name})"), String::new());
         Ok(Some((ready, first)))
     }
@@ -271,7 +271,7 @@ impl Printer<'_> {
         let code = format!(
             "pack_lines({from}, {a_row}, {a_step}, {block}, {jump}, {types}, {m}, {k}, most, {whole_name}, at / {portions_name} * {m}, at % {portions_name} * {LINES}, min_of((at % {portions_name} + 1) * {LINES}, {panels}), prepared + {at_name}, host->around);"
         );
-        self.prepared.push(Prepared { elements, steps: tiles(rows) * portions, code });
+        self.prepared.push(Prepared { data: a.data.clone(), elements, steps: tiles(rows) * portions, code });
         let first = tile.map_or_else(|| "0".to_string(), |tile| format!("{} * {m}", self.index(&tile.outer)));
         Ok(Some((format!("prepared + {at_name}"), whole_name, first)))
     }

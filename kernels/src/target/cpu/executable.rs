@@ -2,15 +2,16 @@
 
 use crate::caches::largest_cache;
 use crate::error::KernelError;
-use crate::kernel::{Completion, Executable, KernelSpec, Phases, RunContext, WorkingMemory};
+use crate::kernel::{ArgumentAccess, Completion, Executable, KernelSpec, RunContext};
 use crate::loopnest::LoopNest;
-use crate::pool::{StaticPartition, Working};
-use crate::processor::streams_for;
+use crate::loopnest::partition::PartitionedNest;
+use crate::packing::run_alone;
+use crate::phases::{Part, Partition, Phase, PhaseRun, Place, Share, Spread, Touch};
+use crate::pool::Working;
 use crate::runtime::{dropout, stream};
 use crate::target::cpu::compile::{Entry, Host, Toolchain};
 use crate::target::cpu::emit::{CSource, emit};
 use sdfg::config::KernelConfig;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Parts into which each worker's share is cut, so that fast workers help slow ones and deadlines are seen.
 const PARTS: i64 = 8;
@@ -24,31 +25,39 @@ pub struct MapKernel {
     row: dropout::DrawRowFn,
     stream: stream::Stream,
     streams: bool,
+    stages: Vec<Stage>,
+    phases: Vec<Phase>,
+    /// What the points touch.
+    touched: PartitionedNest,
 }
-
-/// Addresses that all workers may use.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-struct Shared(*mut u8);
-// SAFETY: workers write disjoint parts: their own scratch memory, their own points.
-unsafe impl Sync for Shared {}
-// SAFETY: as above.
-unsafe impl Send for Shared {}
 
 /// Generates, compiles and loads a loop nest.
 pub(crate) fn load(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, toolchain: &Toolchain) -> Result<MapKernel, KernelError> {
-    of_text(spec, emit(spec, nest, config)?, toolchain)
+    of_nest(spec, emit(spec, nest, config)?, PartitionedNest::of(spec, nest), toolchain)
 }
 
-/// Compiles and loads the C of a kernel.
+/// Compiles and loads the C of a kernel that may touch any part of its arguments at any point.
 pub(crate) fn of_text(spec: &KernelSpec, source: CSource, toolchain: &Toolchain) -> Result<MapKernel, KernelError> {
+    let touch = |(n, argument): (usize, &crate::KernelArgument)| Touch {
+        place: Place::Argument(n),
+        written: argument.access == ArgumentAccess::Write,
+        part: Part::Whole,
+    };
+    let touches = spec.arguments().iter().enumerate().map(touch).collect();
+    of_nest(spec, source, PartitionedNest { partition: None, touches }, toolchain)
+}
+
+fn of_nest(spec: &KernelSpec, source: CSource, touched: PartitionedNest, toolchain: &Toolchain) -> Result<MapKernel, KernelError> {
     let entry = toolchain.load(&spec.name, &source)?;
     let arguments = spec.arguments();
     let mut bytes = 0;
     for argument in &arguments {
         bytes += argument.dtype.bytes(spec.shape(&argument.data)?.iter().product::<usize>() as u64);
     }
-    Ok(MapKernel {
+    let mut kernel = MapKernel {
+        stages: stages(&source, &entry),
+        phases: vec![],
+        touched,
         name: spec.name.clone(),
         arguments: arguments.len(),
         source,
@@ -57,13 +66,23 @@ pub(crate) fn of_text(spec: &KernelSpec, source: CSource, toolchain: &Toolchain)
         stream: stream::stream(),
         // What one kernel moves through the whole cache, the next one finds no more.
         streams: bytes as usize > largest_cache(),
-    })
+    };
+    kernel.phases = kernel.stages.iter().map(|stage| kernel.stage(*stage)).collect();
+    Ok(kernel)
 }
 
 impl MapKernel {
     /// Whether results are written around the caches; by default if all arguments together do not fit them.
     pub fn streaming(self, streams: bool) -> Self {
         MapKernel { streams, ..self }
+    }
+
+    /// The same kernel whose points no index divides: that of its nest walks a part of a dim.
+    pub fn undivided(mut self) -> Self {
+        self.touched.partition = None;
+        self.touched.touches.iter_mut().for_each(|touch| touch.part = Part::Whole);
+        self.phases = self.stages.iter().map(|stage| self.stage(*stage)).collect();
+        self
     }
 
     /// Whether it needs random bits: for dropout masks.
@@ -121,26 +140,9 @@ impl MapKernel {
     }
 }
 
-/// One run of a kernel.
-struct MapRun<'a> {
-    kernel: &'a MapKernel,
-    context: &'a RunContext<'a>,
-    pointers: Vec<Shared>,
-    masks: Vec<dropout::Keep>,
-    /// Whether results that no later kernel reads soon are written around the caches, and those that other workers may read next.
-    late: bool,
-    far: bool,
-    scratch: Shared,
-    stride: usize,
-    steps: StaticPartition,
-    shares: StaticPartition,
-    expired: AtomicBool,
-    phases: Vec<Phase>,
-}
-
 /// What happens between two barriers.
-#[derive(Clone, Copy)]
-enum Phase {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
     /// Factors of products are packed.
     Prepare,
     Points,
@@ -149,128 +151,139 @@ enum Phase {
     CombineShared(usize),
 }
 
-impl<'a> MapRun<'a> {
-    /// # Errors
-    /// A wrong number of arguments.
-    fn new(kernel: &'a MapKernel, arguments: &[*mut u8], context: &'a RunContext<'a>, memory: WorkingMemory) -> Result<Self, KernelError> {
-        if arguments.len() != kernel.arguments {
-            return Err(KernelError::Arguments { kernel: kernel.name.clone(), expected: kernel.arguments, given: arguments.len() });
-        }
-        let workers = context.pool.workers();
-        let late = streams_for(workers);
-        let pointers = arguments.iter().copied().chain([memory.shared]).map(Shared).collect();
-        let (source, points) = (&kernel.source, kernel.source.points);
-        let mut phases = Vec::new();
-        if kernel.entry.prepare.is_some() {
-            phases.push(Phase::Prepare);
-        }
-        phases.push(Phase::Points);
-        if kernel.entry.finish.is_some() {
-            for (which, partial) in source.partials.iter().enumerate() {
-                // Sharing costs a few microseconds: only for what takes longer.
-                match (partial.elements < 1 << 14, phases.last_mut()) {
-                    (true, Some(Phase::Combine(_, end))) if *end == which => *end += 1,
-                    (true, _) => phases.push(Phase::Combine(which, which + 1)),
-                    (false, _) => phases.push(Phase::CombineShared(which)),
-                }
+/// The stages of a kernel's run.
+fn stages(source: &CSource, entry: &Entry) -> Vec<Stage> {
+    let mut stages = Vec::new();
+    if entry.prepare.is_some() {
+        stages.push(Stage::Prepare);
+    }
+    stages.push(Stage::Points);
+    if entry.finish.is_some() {
+        for (which, partial) in source.partials.iter().enumerate() {
+            // Sharing costs a few microseconds: only for what takes longer.
+            match (partial.elements < 1 << 14, stages.last_mut()) {
+                (true, Some(Stage::Combine(_, end))) if *end == which => *end += 1,
+                (true, _) => stages.push(Stage::Combine(which, which + 1)),
+                (false, _) => stages.push(Stage::CombineShared(which)),
             }
         }
-        Ok(MapRun {
-            kernel,
-            context,
-            pointers,
-            masks: dropout::keeps(&source.masks, context.seed, context.step, context.dropout),
-            late,
-            far: late && !context.pool.is_near(),
-            scratch: Shared(memory.own),
-            stride: memory.stride,
-            steps: StaticPartition::new(source.preparations, workers, 1),
-            shares: StaticPartition::new(points, workers, points / (workers as i64 * PARTS)),
-            expired: AtomicBool::new(false),
-            phases,
-        })
     }
+    stages
+}
 
-    fn prepare(&self, worker: usize) {
-        let Some(prepare) = self.kernel.entry.prepare else { return };
-        let host = self.kernel.host(&self.masks, self.late, self.far);
-        while let Some(step) = self.steps.take(worker) {
+impl MapKernel {
+    /// # Safety
+    /// As for [`Executable::work`].
+    unsafe fn prepare(&self, worker: usize, share: Share, run: &PhaseRun, pointers: &[*mut u8]) {
+        let Some(prepare) = self.entry.prepare else { return };
+        let host = self.host(&[], run.late, run.far);
+        let steps = |from: i64, to: i64| {
             // SAFETY: pointers as promised by the caller; integers and masks as this source was printed for.
-            unsafe { prepare(self.pointers.as_ptr().cast(), self.kernel.source.integers.as_ptr(), &host, step.start, step.end) };
+            unsafe { prepare(pointers.as_ptr().cast(), self.source.integers.as_ptr(), &host, from, to) };
+        };
+        match share {
+            Share::Taken(items) => std::iter::from_fn(|| items.take(worker)).for_each(|piece| steps(piece.start, piece.end)),
+            _ => steps(0, self.source.preparations),
         }
         stream::fence();
     }
 
-    fn points(&self, worker: usize) {
-        let host = self.kernel.host(&self.masks, self.late, self.far);
-        // SAFETY: within the buffer, which has `workers` times `stride` bytes.
-        let mine = unsafe { self.scratch.0.add(worker * self.stride) };
-        // SAFETY: as above.
-        unsafe { self.kernel.reset(mine) };
-        // Where partial results are added up, which worker does what must not depend on chance.
-        let fixed = !self.kernel.source.partials.is_empty();
-        let take = || if fixed { self.shares.take_own(worker) } else { self.shares.take(worker) };
-        while let Some(piece) = take() {
-            if self.context.expired() {
-                self.expired.store(true, Ordering::Relaxed);
-                return;
+    /// # Safety
+    /// As for [`Executable::work`].
+    unsafe fn points(&self, worker: usize, share: Share, run: &PhaseRun, pointers: &[*mut u8]) -> bool {
+        let masks = dropout::keeps(&self.source.masks, run.context.seed, run.context.step, run.context.dropout);
+        let host = self.host(&masks, run.late, run.far);
+        let of = |worker: usize| {
+            // SAFETY: within the buffer, which has a stride for each worker.
+            unsafe { run.memory.own.add(worker * run.memory.stride) }
+        };
+        let mine = of(worker);
+        let points = |from: i64, to: i64| -> bool {
+            if run.context.expired() {
+                return false;
             }
             // SAFETY: pointers as promised by the caller; integers, masks and scratch as this source was printed for.
-            unsafe {
-                (self.kernel.entry.kernel)(
-                    self.pointers.as_ptr().cast(),
-                    self.kernel.source.integers.as_ptr(),
-                    &host,
-                    mine,
-                    piece.start,
-                    piece.end,
-                );
+            unsafe { (self.entry.kernel)(pointers.as_ptr().cast(), self.source.integers.as_ptr(), &host, mine, from, to) };
+            true
+        };
+        // SAFETY: that memory is this worker's, or the others do nothing.
+        let reset = |worker: usize| unsafe { self.reset(of(worker)) };
+        let complete = match share {
+            Share::Taken(items) => {
+                reset(worker);
+                // Where partial results are added up, which worker does what must not depend on chance.
+                let fixed = !self.source.partials.is_empty();
+                let mut take = || if fixed { items.take_own(worker) } else { items.take(worker) };
+                std::iter::from_fn(&mut take).all(|piece| points(piece.start, piece.end))
             }
-        }
+            Share::All => {
+                (0..run.context.pool.workers()).for_each(reset);
+                points(0, self.source.points)
+            }
+            Share::Along { from, to } => {
+                reset(worker);
+                let (step, each) = self.touched.partition.map_or((1, 0), |(partition, each)| (partition.step, each));
+                let range = Share::points(from, to, step, each);
+                range.is_empty() || points(range.start, range.end)
+            }
+        };
         // Products stream by themselves.
-        if self.kernel.streams || self.late {
+        if self.streams || run.late {
             stream::fence();
         }
+        complete
     }
 
-    fn combine(&self, which: usize, from: i64, to: i64) {
-        let Some(finish) = self.kernel.entry.finish else { return };
+    /// # Safety
+    /// As for [`Executable::work`].
+    unsafe fn combine(&self, which: usize, from: i64, to: i64, run: &PhaseRun, pointers: &[*mut u8]) {
+        let Some(finish) = self.entry.finish else { return };
         // SAFETY: as for the kernel.
         unsafe {
             finish(
-                self.pointers.as_ptr().cast(),
-                self.kernel.source.integers.as_ptr(),
-                self.scratch.0,
-                self.stride as i64,
-                self.context.pool.workers() as i64,
+                pointers.as_ptr().cast(),
+                self.source.integers.as_ptr(),
+                run.memory.own,
+                run.memory.stride as i64,
+                run.context.pool.workers() as i64,
                 which as i64,
                 from,
                 to,
             );
         }
     }
-}
 
-impl Phases for MapRun<'_> {
-    fn count(&self) -> usize {
-        self.phases.len()
-    }
-
-    fn is_serial(&self, phase: usize) -> bool {
-        matches!(self.phases[phase], Phase::Combine(..))
-    }
-
-    fn work(&self, phase: usize, worker: usize) {
-        let partials = &self.kernel.source.partials;
-        match self.phases[phase] {
-            Phase::Prepare => self.prepare(worker),
-            Phase::Points => self.points(worker),
-            Phase::Combine(from, to) if worker == 0 => (from..to).for_each(|which| self.combine(which, 0, partials[which].steps)),
-            Phase::Combine(..) => {}
-            Phase::CombineShared(which) => {
-                let workers = self.context.pool.workers();
-                let share = |worker: usize| partials[which].steps * worker as i64 / workers as i64;
-                self.combine(which, share(worker), share(worker + 1));
+    fn stage(&self, stage: Stage) -> Phase {
+        let touch = |place: Place, written: bool, part: Part| Touch { place, written, part };
+        let reads = || self.touched.touches.iter().filter(|t| !t.written);
+        let targets = |which: std::ops::Range<usize>| which.filter_map(|n| self.source.partials[n].argument);
+        match stage {
+            Stage::Prepare => {
+                let mut touches: Vec<Touch> = reads().map(|t| touch(t.place, false, Part::Whole)).collect();
+                if !self.source.packed.is_empty() {
+                    touches.retain(|t| matches!(t.place, Place::Argument(n) if self.source.packed.contains(&n)));
+                }
+                touches.push(touch(Place::Shared, true, Part::Whole));
+                Phase { spread: Spread::Items { count: self.source.preparations, parts: i64::MAX }, touches }
+            }
+            Stage::Points => {
+                let mut touches = self.touched.touches.clone();
+                if self.entry.prepare.is_some() {
+                    touches.push(touch(Place::Shared, false, Part::Whole));
+                }
+                touches.push(touch(Place::Own, true, Part::Own));
+                // Parts small enough that fast workers help slow ones and deadlines are seen.
+                Phase { spread: Spread::Items { count: self.source.points, parts: PARTS }, touches }
+            }
+            Stage::Combine(from, to) => {
+                let mut touches: Vec<Touch> = targets(from..to).map(|n| touch(Place::Argument(n), true, Part::Whole)).collect();
+                touches.push(touch(Place::Own, false, Part::Whole));
+                Phase { spread: Spread::Alone, touches }
+            }
+            Stage::CombineShared(which) => {
+                let mut touches: Vec<Touch> = targets(which..which + 1).map(|n| touch(Place::Argument(n), true, Part::Whole)).collect();
+                touches.push(touch(Place::Own, false, Part::Whole));
+                Phase { spread: Spread::Fixed, touches }
             }
         }
     }
@@ -278,34 +291,47 @@ impl Phases for MapRun<'_> {
 
 impl Executable for MapKernel {
     unsafe fn run(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Completion, KernelError> {
-        let mut held = context.pool.scratch(self.working())?;
-        let own = held.as_mut_ptr();
-        // SAFETY: the buffer holds the scratch memory of all workers, then what they share.
-        let shared = unsafe { own.add(held.shared_at()) };
-        let run = MapRun::new(self, arguments, context, WorkingMemory { own, stride: held.stride(), shared })?;
-        for phase in 0..run.count() {
-            match run.is_serial(phase) {
-                true => run.work(phase, 0),
-                false => drop(context.pool.broadcast(|worker| run.work(phase, worker))),
-            }
-            if run.expired.load(Ordering::Relaxed) {
-                return Ok(Completion::DeadlineExceeded);
+        if arguments.len() != self.arguments {
+            return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
+        }
+        // SAFETY: as promised by the caller.
+        unsafe { run_alone(self, &self.phases, arguments, context) }
+    }
+
+    fn phases(&self) -> Option<Vec<Phase>> {
+        Some(self.phases.clone())
+    }
+
+    fn partition(&self) -> Option<Partition> {
+        self.touched.partition.map(|(partition, _)| partition)
+    }
+
+    fn keeps_own_memory(&self) -> bool {
+        !self.source.partials.is_empty()
+    }
+
+    unsafe fn work(&self, phase: usize, worker: usize, share: Share, run: &PhaseRun) -> bool {
+        let pointers: Vec<*mut u8> = run.arguments.iter().copied().chain([run.memory.shared]).collect();
+        // SAFETY (all): as promised by the caller.
+        unsafe {
+            match self.stages[phase] {
+                Stage::Prepare => self.prepare(worker, share, run, &pointers),
+                Stage::Points => return self.points(worker, share, run, &pointers),
+                Stage::Combine(from, to) => {
+                    (from..to).for_each(|which| self.combine(which, 0, self.source.partials[which].steps, run, &pointers));
+                }
+                Stage::CombineShared(which) => {
+                    let (workers, steps) = (run.context.pool.workers(), self.source.partials[which].steps);
+                    let (from, to) = match share {
+                        Share::All => (0, workers),
+                        _ => (worker, worker + 1),
+                    };
+                    let at = |worker: usize| steps * worker as i64 / workers as i64;
+                    self.combine(which, at(from), at(to), run, &pointers);
+                }
             }
         }
-        Ok(Completion::Done)
-    }
-
-    fn is_phased(&self) -> bool {
         true
-    }
-
-    unsafe fn phases<'a>(
-        &'a self,
-        arguments: &[*mut u8],
-        context: &'a RunContext<'a>,
-        memory: WorkingMemory,
-    ) -> Result<Box<dyn Phases + 'a>, KernelError> {
-        Ok(Box::new(MapRun::new(self, arguments, context, memory)?))
     }
 
     fn working(&self) -> Working {

@@ -16,6 +16,7 @@ use crate::tiles::{self, LayerSpace, TileSpace};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::{Class, Container, Expr, Layout, Range, Scope, Unit};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Every way to run a unit.
@@ -56,10 +57,12 @@ pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) 
     match &spec.unit {
         Unit::Scope(_) => {
             let (spec, config) = split_blocked_dims::split(spec, config)?;
-            match tiles::is_tiled(&config) {
-                true => Ok(Arc::new(cpu::tiles::compile(&spec, &config, toolchain)?)),
-                false => Ok(Arc::new(cpu::maps::compile(&spec, &config, toolchain)?)),
-            }
+            let kernel = match tiles::is_tiled(&config) {
+                true => cpu::tiles::compile(&spec, &config, toolchain)?,
+                false => cpu::maps::compile(&spec, &config, toolchain)?,
+            };
+            // Where a dim is blocks and their elements, an index along it is no longer one of the container that others know.
+            Ok(Arc::new(if matches!(spec, Cow::Owned(_)) { kernel.undivided() } else { kernel }))
         }
         Unit::Operation(o) if is_scatter(o) => Ok(Arc::new(ScatterKernel::new(spec, config)?)),
         Unit::Operation(o) if is_windowed(o) || (o.class() == Class::Contraction && tiles::is_tiled(config)) => {

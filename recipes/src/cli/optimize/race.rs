@@ -348,7 +348,7 @@ impl<'a> PlanRace<'a> {
         let mut found = Vec::new();
         for candidate in candidates.iter().filter(|c| !c.packed) {
             let packed = Candidate { name: format!("{} · packed", candidate.name), packed: true, ..(*candidate).clone() };
-            let packing = Execution::of(&packed, &self.session.device)?.packing();
+            let packing = Execution::of(&packed, &self.session.device)?.packing(self.session.pool.workers());
             if packing.is_some_and(|(launches, packs)| packs < launches) {
                 found.push(packed);
             }

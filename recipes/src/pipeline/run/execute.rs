@@ -2,10 +2,10 @@
 
 use super::assemble::{Assembly, assemble};
 use super::candidate::Candidate;
-use super::launch::{Launch, Slot, SlotPlace, dataflow, regions, run_together};
+use super::launch::{Launch, Slot, SlotPlace, dataflow, regions};
 use super::memory::PeakMemory;
 use super::once::{DoneOnce, Once};
-use super::packs::{BESIDE, packs};
+use super::packs::{BESIDE, Packs};
 use super::replaced::{Replaced, Values, exchange};
 use super::restore::SavedInputs;
 use super::streams::{put, schedule, used};
@@ -51,8 +51,9 @@ pub struct Execution {
     streams: usize,
     program: Sdfg,
     launches: Vec<Launch>,
-    /// Launches that share dispatches, if the step is packed.
-    packs: Option<Vec<Vec<usize>>>,
+    /// Whether launches share dispatches, and how they do so for the number of workers of the last step.
+    is_packed: bool,
+    packs: Option<Packs>,
     /// Launches that run once after tensors were loaded, whether they must still run, and the slots that only they need.
     once: Vec<Launch>,
     is_due: bool,
@@ -79,16 +80,15 @@ impl Execution {
         let memory_for = if packed { BESIDE } else { streams };
         let mut execution = Execution::on(memory_for, &candidate.program, &candidate.configuration, device)?;
         if packed {
-            execution.streams = 1;
-            let launches: Vec<&Launch> = execution.launches.iter().collect();
-            execution.packs = Some(packs(&execution.launches, &regions(&execution.slots, &launches)));
+            (execution.streams, execution.is_packed) = (1, true);
         }
         Ok(execution)
     }
 
-    /// Launches of the step, and how many packs they make, if it is packed.
-    pub fn packing(&self) -> Option<(usize, usize)> {
-        self.packs.as_ref().map(|packs| (self.launches.len(), packs.len()))
+    /// Launches of the step, and into how many groups packing brings them on a number of workers, if the step is packed.
+    pub fn packing(&self, workers: usize) -> Option<(usize, usize)> {
+        let groups = || Packs::of(&self.launches, &self.slots, workers).groups().len();
+        self.is_packed.then(|| (self.launches.len(), groups()))
     }
 
     /// A program under a configuration, on one stream.
@@ -109,6 +109,7 @@ impl Execution {
             streams,
             program,
             launches,
+            is_packed: false,
             packs: None,
             once,
             is_due,
@@ -268,7 +269,7 @@ impl Execution {
     pub fn step(&mut self, pool: &Pool, seed: u64, step: u64, dropout: bool) -> Result<StepTimes, PipelineError> {
         if !self.device.records() {
             let run = Run { seed, step, dropout };
-            return if self.packs.is_some() { self.packed(pool, &run) } else { self.apart(pool, &run, 0) };
+            return if self.is_packed { self.packed(pool, &run) } else { self.apart(pool, &run, 0) };
         }
         let run = Run { seed, step, dropout };
         self.run_once(pool, &run)?;
@@ -300,25 +301,29 @@ impl Execution {
         })
     }
 
-    /// Runs one step pack by pack; launches have no times of their own then.
+    /// Runs one step group by group; launches have no times of their own then. A group in which both passes have a part counts as forward.
     fn packed(&mut self, pool: &Pool, run: &Run) -> Result<StepTimes, PipelineError> {
         self.run_once(pool, run)?;
+        let packs = match self.packs.take().filter(|packs| packs.workers() == pool.workers()) {
+            Some(packs) => packs,
+            None => Packs::of(&self.launches, &self.slots, pool.workers()),
+        };
         let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
         let mut times = StepTimes::default();
-        let (pointers, _held) = (self.pointers(), pool.hold());
-        for pack in self.packs.iter().flatten() {
-            let members: Vec<&Launch> = pack.iter().map(|n| &self.launches[*n]).collect();
-            let before = pool.dispatches();
-            let elapsed = self.device.time(&mut || match members.as_slice() {
-                [launch] => launch.run(&pointers, &context),
-                _ => run_together(&members, &pointers, &context),
-            })?;
-            times.dispatches.push((pool.dispatches() - before).max(1));
-            match members.first().map(|launch| launch.pass) {
-                Some(Direction::Backward) => times.backward_ms += elapsed,
-                _ => times.forward_ms += elapsed,
+        let (pointers, held) = (self.pointers(), pool.hold());
+        let groups = packs.groups();
+        let (mut before, mut since) = (pool.dispatches(), Instant::now());
+        packs.run(&self.launches, &pointers, &context, &mut |group| {
+            let elapsed = since.elapsed().as_secs_f64() * 1e3;
+            times.dispatches.push(pool.dispatches() - before);
+            (before, since) = (pool.dispatches(), Instant::now());
+            match groups[group].iter().all(|n| self.launches[*n].pass == Direction::Backward) {
+                true => times.backward_ms += elapsed,
+                false => times.forward_ms += elapsed,
             }
-        }
+        })?;
+        drop(held);
+        self.packs = Some(packs);
         exchange(&self.replaced, &mut self.slots);
         Ok(times)
     }

@@ -2,7 +2,6 @@
 
 use super::streams::Region;
 use kernels::device::DeviceMemory;
-use kernels::packing::run_packed;
 use kernels::{Completion, Executable, InPlace, KernelError, RunContext};
 use sdfg::{Direction, Layout};
 use std::sync::Arc;
@@ -52,16 +51,6 @@ impl Launch {
             }
         }
     }
-}
-
-/// Runs launches that need nothing of one another in common dispatches.
-pub(in crate::pipeline) fn run_together(launches: &[&Launch], pointers: &[*mut u8], context: &RunContext) -> Result<(), KernelError> {
-    let mut members: Vec<(&dyn Executable, Vec<*mut u8>)> = Vec::new();
-    for launch in launches {
-        members.push((&*launch.executable, launch.arguments.iter().map(|(slot, _)| pointers[*slot]).collect()));
-    }
-    // SAFETY: as for each launch alone; packs hold no launches of which one writes what another one uses.
-    unsafe { run_packed(&members, context) }.map(|_| ())
 }
 
 /// The memory that each launch reads and writes: slots of their own, or the shared arena.

@@ -1,69 +1,80 @@
-//! Packs the launches of a step: launches that need nothing of one another share dispatches.
+//! Packs the launches of a step: phases that need nothing of one another, or of which each worker needs nothing but its own work, share
+//! dispatches (see [`kernels::packing`]).
 //!
-//! What conflicts is decided by memory, as for streams: a launch comes after all that use memory that it writes, or write memory that it
-//! uses. Each launch takes the earliest pack that this allows, so the packs follow from the launches alone.
+//! What conflicts is decided by memory, as for streams: a phase comes after all that touch memory which it writes, or write memory that it
+//! touches.
 
-use super::launch::Launch;
-use super::streams::{Region, conflict};
-use sdfg::Direction;
+use super::launch::{Launch, Slot, SlotPlace};
+use kernels::packing::{self, Addresses, Held, Packed};
+use kernels::{Executable, KernelError, RunContext};
 
 /// The memory of independent launches is kept apart as for this number of streams: more of them can be packed, and it costs little.
 pub const BESIDE: usize = 4;
 
-/// A launch as packing sees it.
-struct Packable<'a> {
-    regions: &'a [Region],
-    pass: Direction,
-    /// Whether its run can be cut at its barriers.
-    phased: bool,
+/// The launches of a step in common dispatches.
+pub(in crate::pipeline) struct Packs {
+    packed: Packed,
+    workers: usize,
 }
 
-/// Numbers of launches, pack by pack, in an order that respects all conflicts; each pack is of one pass.
-pub(in crate::pipeline) fn packs(launches: &[Launch], regions: &[Vec<Region>]) -> Vec<Vec<usize>> {
-    let packable = |(launch, regions): (&Launch, _)| Packable {
-        regions: Vec::as_slice(regions),
-        pass: launch.pass,
-        phased: launch.executable.is_phased(),
-    };
-    packed(&launches.iter().zip(regions).map(packable).collect::<Vec<_>>())
+/// Where the arguments of launches lie.
+struct SlotAddresses<'a> {
+    launches: &'a [Launch],
+    pointers: &'a [*mut u8],
+}
+// SAFETY: workers write parts that their shares give them.
+unsafe impl Sync for SlotAddresses<'_> {}
+
+impl Addresses for SlotAddresses<'_> {
+    fn of(&self, launch: usize, into: &mut Vec<*mut u8>) {
+        into.extend(self.launches[launch].arguments.iter().map(|(slot, _)| self.pointers[*slot]));
+    }
 }
 
-fn packed(launches: &[Packable]) -> Vec<Vec<usize>> {
-    let mut packs: Vec<Vec<usize>> = Vec::new();
-    for (n, launch) in launches.iter().enumerate() {
-        let conflicts = |m: &usize| conflict(launches[*m].regions, launch.regions);
-        let after = packs.iter().rposition(|pack| pack.iter().any(conflicts)).map_or(0, |last| last + 1);
-        let joins = |pack: &Vec<usize>| launch.phased && pack.iter().all(|m| launches[*m].phased && launches[*m].pass == launch.pass);
-        match packs.iter().skip(after).position(joins) {
-            Some(at) => packs[after + at].push(n),
-            None => packs.push(vec![n]),
-        }
-    }
-    packs
+/// The kernels of launches, in order.
+fn kernels(launches: &[Launch]) -> Vec<&dyn Executable> {
+    launches.iter().map(|launch| &*launch.executable).collect()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn region(memory: usize, written: bool) -> Region {
-        Region { memory, bytes: 0..8, written }
+impl Packs {
+    /// Packs launches, in their order, for a number of workers.
+    pub fn of(launches: &[Launch], slots: &[Slot], workers: usize) -> Packs {
+        let held = |slot: usize| {
+            let Slot { bytes, place, .. } = &slots[slot];
+            match place {
+                SlotPlace::Held(_) => Held { memory: slot, bytes: 0..*bytes },
+                SlotPlace::Over(held) => Held { memory: *held, bytes: 0..*bytes },
+                SlotPlace::Arena(offset) => Held { memory: slots.len(), bytes: *offset..offset + bytes },
+            }
+        };
+        let of = |(kernel, launch): (usize, &Launch)| packing::Launch {
+            kernel,
+            arguments: launch.arguments.iter().map(|(slot, _)| held(*slot)).collect(),
+        };
+        let each: Vec<packing::Launch> = launches.iter().enumerate().map(of).collect();
+        Packs { packed: Packed::new(&kernels(launches), &each, workers), workers }
     }
 
-    fn of(launches: &[(&[Region], Direction, bool)]) -> Vec<Vec<usize>> {
-        packed(&launches.iter().map(|(regions, pass, phased)| Packable { regions, pass: *pass, phased: *phased }).collect::<Vec<_>>())
+    pub fn workers(&self) -> usize {
+        self.workers
     }
 
-    #[test]
-    fn launches_come_as_early_as_memory_allows() {
-        use Direction::{Backward, Forward};
-        let (first, second) = ([region(0, true)], [region(1, true)]);
-        let (reads, over) = ([region(0, false), region(2, true)], [region(1, false), region(0, true)]);
-        let found = of(&[(&first, Forward, true), (&reads, Forward, true), (&second, Forward, true), (&over, Forward, true)]);
-        assert_eq!(found, [vec![0, 2], vec![1], vec![3]], "the last one writes what the second one reads");
-        let found = of(&[(&first, Forward, true), (&second, Backward, true), (&reads, Backward, true)]);
-        assert_eq!(found, [vec![0], vec![1, 2]], "passes are timed apart");
-        let found = of(&[(&first, Forward, true), (&second, Forward, false), (&[region(5, true)], Forward, true)]);
-        assert_eq!(found, [vec![0, 2], vec![1]], "a kernel that gives out its own work stays alone");
+    /// The launches that take part in each group between two barriers.
+    pub fn groups(&self) -> Vec<Vec<usize>> {
+        self.packed.groups().collect()
+    }
+
+    /// Runs a step; `done` is told of each group when it is complete.
+    pub fn run(
+        &self,
+        launches: &[Launch],
+        pointers: &[*mut u8],
+        context: &RunContext,
+        done: &mut dyn FnMut(usize),
+    ) -> Result<(), KernelError> {
+        let addresses = SlotAddresses { launches, pointers };
+        // SAFETY: slots are as large as their container in their layout, and alive slots do not overlap, but where a kernel was compiled to
+        // write in place; groups keep apart what one launch writes and another one touches.
+        unsafe { self.packed.run(&kernels(launches), &addresses, context, done) }.map(|_| ())
     }
 }

@@ -184,7 +184,7 @@ impl Printer<'_> {
         } else {
             let (_, elements, at) = self.reserve(total, bytes);
             let (steps, code) = self.copying(&element, &dims, &order, &format!("prepared + {at}"), SHARES)?;
-            self.prepared.push(Prepared { elements, steps, code: format!("{{ int64_t rest = at; {code} }}") });
+            self.prepared.push(Prepared { data: element.data.clone(), elements, steps, code: format!("{{ int64_t rest = at; {code} }}") });
             operand.copy = Some(Copied::Whole { at, lows });
         }
         operand.strides = dims.iter().map(|d| d.to).collect();
@@ -345,7 +345,7 @@ impl Printer<'_> {
         }
         let valid = format!("min_of(VL, {} - vector * VL)", across.0);
         code += &format!(" to = pack_vectors(to, {}, {valid}, {}, {}, {});", place.join(" + "), across.1, inner.0, inner.1);
-        self.prepared.push(Prepared { elements, steps, code: format!("{{ {code} }}") });
+        self.prepared.push(Prepared { data: element.data.clone(), elements, steps, code: format!("{{ {code} }}") });
 
         // Where this point begins.
         let mut start = vec![format!("prepared + {at}")];

@@ -1,0 +1,245 @@
+//! Which phases of which kernels share a dispatch (Long, Yang and Lin, "FusionStitching", arXiv:1911.11576, section 5.1; the packing of
+//! independent kernels, and thread composition by a common partition).
+//!
+//! A phase comes after all that touch memory which it writes, or write memory that it touches. It needs no barrier after one of them if
+//! each worker finds there nothing but its own work: both divide their points by an index of the same size, and that index walks the same
+//! dim of the memory that they share. Each phase takes the earliest group that this allows, so the groups follow from the phases alone.
+
+use crate::phases::{Part, Partition, Spread};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A worker's share may exceed an equal one by this much where phases are divided alike.
+const MOST_UNEQUAL: f64 = 1.15;
+
+/// A phase of a kernel as grouping sees it.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    pub spread: Spread,
+    /// Whether the caller does it before the others begin: it finishes what all workers have begun.
+    pub closes: bool,
+    pub partition: Option<Partition>,
+    pub regions: Vec<Region>,
+    /// A kernel that gives out its work by itself, which nothing can share a dispatch with.
+    pub whole: bool,
+}
+
+/// Memory that a piece touches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    pub memory: usize,
+    pub bytes: Range<usize>,
+    pub written: bool,
+    pub part: Part,
+}
+
+/// Pieces between two barriers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Group {
+    /// What the caller does first, alone.
+    pub before: Vec<usize>,
+    /// What each worker does, in this order.
+    pub work: Vec<Work>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Work {
+    pub piece: usize,
+    /// Where the workers' ranges of the index begin and end, if the piece is divided as others are.
+    pub bounds: Option<Vec<i64>>,
+}
+
+/// Pieces of a group that are divided alike.
+#[derive(Clone, Debug)]
+struct Team {
+    partition: Partition,
+    members: Vec<usize>,
+}
+
+impl Team {
+    fn with(&self, partition: Partition) -> Option<Partition> {
+        (self.partition.size == partition.size).then(|| Partition { step: lcm(self.partition.step, partition.step), ..partition })
+    }
+}
+
+fn lcm(a: i64, b: i64) -> i64 {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x.max(1) * b
+}
+
+/// Where the ranges of so many workers begin and end: multiples of the partition's step, as equal as can be.
+pub fn bounds(partition: Partition, workers: usize) -> Vec<i64> {
+    let Partition { size, step } = partition;
+    let at = |worker: usize| {
+        let equal = size as f64 * worker as f64 / workers as f64;
+        (((equal / step as f64).round() as i64) * step).min(size)
+    };
+    (0..workers).map(at).chain([size]).collect()
+}
+
+/// Whether no worker has much more than an equal share.
+fn is_balanced(partition: Partition, workers: usize) -> bool {
+    let bounds = bounds(partition, workers);
+    let most = bounds.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
+    most as f64 <= partition.size as f64 / workers as f64 * MOST_UNEQUAL
+}
+
+/// What has touched a memory so far.
+#[derive(Clone, Debug)]
+struct Toucher {
+    piece: usize,
+    bytes: Range<usize>,
+    written: bool,
+    part: Part,
+}
+
+/// How a piece stands to one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Need {
+    /// Whoever does the one does the other after it.
+    Order,
+    /// Each worker needs nothing but its own work if both are divided alike.
+    Alike,
+    Barrier,
+}
+
+struct Grouping<'p> {
+    pieces: &'p [Piece],
+    workers: usize,
+    groups: Vec<(Group, Vec<Team>)>,
+    /// The group of each piece so far.
+    placed: Vec<usize>,
+    touched: BTreeMap<usize, Vec<Toucher>>,
+}
+
+/// Groups pieces, given in an order in which they can run, for a number of workers.
+pub fn groups(pieces: &[Piece], workers: usize) -> Vec<Group> {
+    let mut grouping = Grouping { pieces, workers, groups: vec![], placed: vec![], touched: BTreeMap::new() };
+    for n in 0..pieces.len() {
+        grouping.place(n);
+    }
+    grouping.finish()
+}
+
+impl Grouping<'_> {
+    fn place(&mut self, n: usize) {
+        let piece = &self.pieces[n];
+        let needs = self.needs(n);
+        let after = |(before, need): (&usize, &Need)| {
+            let group = self.placed[*before];
+            // What the caller does first is done before the workers begin.
+            let together = match (self.pieces[*before].closes, piece.closes) {
+                (true, _) => true,
+                (false, true) => false,
+                (false, false) => *need != Need::Barrier,
+            };
+            group + usize::from(!together)
+        };
+        let mut at = needs.iter().map(after).max().unwrap_or(0);
+        // Nothing shares a group with a kernel that gives out its work by itself.
+        while at < self.groups.len() && (piece.whole || self.is_whole(at)) {
+            at += 1;
+        }
+        let partners: Vec<usize> = needs
+            .iter()
+            .filter(|(before, need)| **need == Need::Alike && self.placed[**before] == at && !self.pieces[**before].closes)
+            .map(|(before, _)| *before)
+            .collect();
+        if !partners.is_empty() && !self.join(at, n, &partners) {
+            at += 1;
+            while at < self.groups.len() && (piece.whole || self.is_whole(at)) {
+                at += 1;
+            }
+        }
+        if at >= self.groups.len() {
+            self.groups.resize_with(at + 1, Default::default);
+        }
+        let group = &mut self.groups[at].0;
+        match piece.closes {
+            true => group.before.push(n),
+            false => group.work.push(Work { piece: n, bounds: None }),
+        }
+        self.placed.push(at);
+        for region in &piece.regions {
+            let toucher = Toucher { piece: n, bytes: region.bytes.clone(), written: region.written, part: region.part };
+            let known = self.touched.entry(region.memory).or_default();
+            // What is written over as a whole after a barrier needs no more looking at: whatever conflicts with that conflicts with this.
+            if region.written && region.part == Part::Whole {
+                known.retain(|t| t.bytes.start < region.bytes.start || t.bytes.end > region.bytes.end || self.placed[t.piece] >= at);
+            }
+            known.push(toucher);
+        }
+    }
+
+    fn is_whole(&self, group: usize) -> bool {
+        self.groups[group].0.work.iter().any(|work| self.pieces[work.piece].whole)
+    }
+
+    /// The pieces that a piece must come after, and what for.
+    fn needs(&self, n: usize) -> BTreeMap<usize, Need> {
+        let piece = &self.pieces[n];
+        let mut needs = BTreeMap::new();
+        for region in &piece.regions {
+            for t in self.touched.get(&region.memory).into_iter().flatten() {
+                let meet = t.bytes.start < region.bytes.end && region.bytes.start < t.bytes.end;
+                if !meet || !(t.written || region.written) {
+                    continue;
+                }
+                let before = &self.pieces[t.piece];
+                let same_index = matches!((before.partition, piece.partition), (Some(a), Some(b)) if a.size == b.size);
+                let alone = before.spread == Spread::Alone && piece.spread == Spread::Alone;
+                let need = match (t.part, region.part) {
+                    _ if alone => Need::Order,
+                    (Part::Own, Part::Own) => Need::Order,
+                    (Part::Along(a), Part::Along(b)) if a == b && t.bytes == region.bytes && same_index => Need::Alike,
+                    _ => Need::Barrier,
+                };
+                let known = needs.entry(t.piece).or_insert(need);
+                *known = (*known).max(need);
+            }
+        }
+        needs
+    }
+
+    /// Whether a piece can be divided as those of a group that it needs are; if so, it is from now on.
+    fn join(&mut self, at: usize, n: usize, partners: &[usize]) -> bool {
+        let (Some(own), Some((_, teams))) = (self.pieces[n].partition, self.groups.get_mut(at)) else { return false };
+        let team = teams.iter().position(|team| team.partition.size == own.size);
+        let base = match team {
+            Some(team) => teams[team].clone(),
+            None => Team { partition: own, members: vec![] },
+        };
+        let joining = partners.iter().filter(|p| !base.members.contains(p)).copied();
+        let mut joined = base.clone();
+        for each in joining.chain([n]) {
+            let Some(with) = self.pieces[each].partition.and_then(|partition| joined.with(partition)) else { return false };
+            joined.partition = with;
+            joined.members.push(each);
+        }
+        if !is_balanced(joined.partition, self.workers) {
+            return false;
+        }
+        match team {
+            Some(team) => teams[team] = joined,
+            None => teams.push(joined),
+        }
+        true
+    }
+
+    fn finish(self) -> Vec<Group> {
+        let workers = self.workers;
+        let of = |(mut group, teams): (Group, Vec<Team>)| {
+            for team in teams {
+                let bounds = bounds(team.partition, workers);
+                for work in group.work.iter_mut().filter(|work| team.members.contains(&work.piece)) {
+                    work.bounds = Some(bounds.clone());
+                }
+            }
+            group
+        };
+        self.groups.into_iter().map(of).collect()
+    }
+}
