@@ -13,6 +13,7 @@ use crate::cancel::CancelToken;
 use crate::error::KernelError;
 use crate::in_place::InPlace;
 use crate::kernel::{ConfigSpace, Executable, KernelSpec};
+use crate::loopnest::partition::PartitionedNest;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;
 use sdfg::{Container, Layout};
@@ -34,6 +35,9 @@ pub trait Recording {
     /// A device that failed.
     fn run(&self, run: &Run) -> Result<(), KernelError>;
 }
+
+/// How the points of a kernel can be divided under a configuration, and what they touch; `None` where that is not known.
+pub type Partitioned = fn(&KernelSpec, &KernelConfig) -> Option<PartitionedNest>;
 
 /// A processor with memory, a compiler and a clock: the part of running a program that differs between targets.
 pub trait Device: Send + Sync {
@@ -79,6 +83,11 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// Layouts that do not order the container's dims; a compiler that is missing or refuses.
     fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError>;
+
+    /// How the points of a kernel can be divided under a configuration, if the device does so.
+    fn partitioned(&self) -> Option<Partitioned> {
+        None
+    }
 
     /// A change of layout as a kernel that can be compiled ahead; `None` where the device copies otherwise.
     fn relayout_request(&self, _container: &Container, _shape: &[usize], _from: &Layout, _to: &Layout) -> Option<CompileRequest> {

@@ -5,6 +5,7 @@
 //! as a whole, such as recurrent weights, keep one layout for all times: in panels they are packed once and not in every iteration.
 
 mod body;
+mod divided;
 mod executable;
 mod space;
 

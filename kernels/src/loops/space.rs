@@ -1,12 +1,14 @@
 //! Every way to run a loop: a layout of each tensor that the body reads as a whole, and one of the best configurations of each kernel of
-//! the body under these layouts.
+//! the body under these layouts, at any of its divisions: with a barrier where a kernel needs it, or with all kernels divided along one dim.
 
 use super::body::{Body, joined};
+use super::divided::{dims, divided};
 use crate::alpha_equivalence::KernelClass;
-use crate::device::Device;
+use crate::device::{Device, Partitioned};
 use crate::error::KernelError;
 use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice, unsupported};
 use crate::mixed_radix::{MixedRadix, layouts};
+use crate::processor::cores;
 use sdfg::Layout;
 use sdfg::config::KernelConfig;
 use std::collections::{BTreeSet, HashMap};
@@ -19,17 +21,23 @@ const TOGETHER: usize = 4096;
 /// Configurations that are compared for that.
 const CONSIDERED: u64 = 512;
 
-/// The numbers of a kernel's best configurations under given layouts, with their predicted costs.
-type Ranked = Arc<Numbered>;
+/// What a barrier costs, in bytes that memory moves meanwhile.
+const BARRIER: f64 = 4e4;
 
-/// Configurations by number, with their predicted costs.
-type Numbered = Vec<(u64, f64)>;
+/// A kernel's configuration, its predicted cost and its identity.
+type Choice = (KernelConfig, f64, String);
 
-/// By kernel and the positions of the layouts of the tensors that it touches.
-type RankedByLayouts = HashMap<(usize, Vec<usize>), Option<Ranked>>;
+/// The best configurations of a kernel under given layouts.
+type Ranked = Arc<Vec<Choice>>;
+
+/// By kernel, the division, and the positions of the layouts of the tensors that the kernel touches.
+type RankedByLayouts = HashMap<(usize, usize, Vec<usize>), Option<Ranked>>;
 
 pub struct LoopSpace {
     body: Body,
+    /// How the device divides points, and the dims along which all kernels of the body can be divided.
+    partitioned: Option<Partitioned>,
+    divisions: Vec<String>,
     tensors: Vec<TensorChoice>,
     spaces: Vec<Box<dyn ConfigSpace>>,
     /// The class of each kernel: those that are the same but for names choose together.
@@ -73,24 +81,44 @@ impl LoopSpace {
         let classes: Vec<usize> = body.kernels.iter().map(&mut class).collect();
         let all = |choices: usize| kinds.iter().try_fold(1usize, |n, _| n.checked_mul(choices)).is_some_and(|n| n <= TOGETHER);
         let choices = (1..=CHOICES).rev().find(|choices| all(*choices)).unwrap_or(1);
-        let space = LoopSpace { body, tensors, spaces, classes, choices, touched, ranked: RwLock::default() };
+        let mut space = LoopSpace {
+            divisions: vec![],
+            partitioned: device.partitioned(),
+            body,
+            tensors,
+            spaces,
+            classes,
+            choices,
+            touched,
+            ranked: RwLock::default(),
+        };
         // Every layout of a slice must be one of its kernels'.
         space.choice(0).ok_or_else(|| unsupported(spec, "a kernel of its body has no layout in which the times come first"))?;
+        let (first, _) = space.choice(0).unwrap_or_default();
+        let can = |space: &LoopSpace, at: usize| (0..space.body.kernels.len()).all(|kernel| space.ranked(kernel, at, &first).is_some());
+        for dim in dims(&space.body).into_iter().filter(|_| space.partitioned.is_some()) {
+            space.divisions.push(dim);
+            if !can(&space, space.divisions.len()) {
+                space.divisions.pop();
+                space.ranked.write().unwrap_or_else(PoisonError::into_inner).retain(|(_, at, _), _| *at <= space.divisions.len());
+            }
+        }
         Ok(space)
     }
 
-    /// The position of each tensor's layout, and the number and predicted cost of each kernel's configuration.
-    fn choice(&self, n: u64) -> Option<(Vec<usize>, Numbered)> {
+    /// The position of each tensor's layout, and each kernel's configuration.
+    fn choice(&self, n: u64) -> Option<(Vec<usize>, Vec<Choice>)> {
         let mut digits = MixedRadix::of(n, self.count());
-        let mut picks: Vec<usize> = self.knobs().iter().map(|radix| digits.below(*radix as usize)).collect();
+        let mut picks: Vec<usize> = self.knobs().iter().rev().map(|radix| digits.below(*radix as usize)).collect();
         picks.reverse();
         let layouts = digits.picks(&self.tensors);
-        let mut numbers = Vec::new();
+        let (division, picks) = picks.split_first()?;
+        let mut choices = Vec::new();
         for (kernel, class) in self.classes.iter().enumerate() {
-            let ranked = self.ranked(kernel, &layouts)?;
-            numbers.push(ranked[picks[*class] % ranked.len()]);
+            let ranked = self.ranked(kernel, *division, &layouts)?;
+            choices.push(ranked[picks[*class] % ranked.len()].clone());
         }
-        Some((layouts, numbers))
+        Some((layouts, choices))
     }
 
     fn outer(&self, picks: &[usize]) -> KernelConfig {
@@ -98,18 +126,37 @@ impl LoopSpace {
         KernelConfig { layouts, ..KernelConfig::default() }
     }
 
-    /// The best configurations of a kernel under layouts of the loop's tensors.
-    fn ranked(&self, kernel: usize, picks: &[usize]) -> Option<Ranked> {
-        let key = (kernel, self.touched[kernel].iter().map(|n| picks[*n]).collect::<Vec<usize>>());
+    /// The best configurations of a kernel under layouts of the loop's tensors: of any, or of those divided along a dim, counted from 1.
+    fn ranked(&self, kernel: usize, division: usize, picks: &[usize]) -> Option<Ranked> {
+        let key = (kernel, division, self.touched[kernel].iter().map(|n| picks[*n]).collect::<Vec<usize>>());
         if let Some(known) = self.ranked.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return known.clone();
         }
-        let found = self.rank(kernel, &self.outer(picks)).map(Arc::new);
+        let found = match division {
+            0 => self.rank(kernel, &self.outer(picks)),
+            _ => self.divide(kernel, division, picks),
+        };
+        let found = found.map(Arc::new);
         self.ranked.write().unwrap_or_else(PoisonError::into_inner).insert(key, found.clone());
         found
     }
 
-    fn rank(&self, kernel: usize, outer: &KernelConfig) -> Option<Vec<(u64, f64)>> {
+    /// Of a kernel's best configurations those that can be divided along a dim.
+    fn divide(&self, kernel: usize, division: usize, picks: &[usize]) -> Option<Vec<Choice>> {
+        let (dim, partitioned) = (self.divisions.get(division - 1)?, self.partitioned?);
+        let (spec, tensors) = (&self.body.kernels[kernel], self.spaces[kernel].tensors());
+        let mut found: Vec<Choice> = Vec::new();
+        for (config, cost, _) in self.ranked(kernel, 0, picks)?.iter() {
+            let Some(config) = divided(&self.body, spec, config, dim, cores(), partitioned) else { continue };
+            let identity = crate::kernel::identity(spec, tensors, &config);
+            if found.iter().all(|(.., known)| *known != identity) {
+                found.push((config, *cost, identity));
+            }
+        }
+        (!found.is_empty()).then_some(found)
+    }
+
+    fn rank(&self, kernel: usize, outer: &KernelConfig) -> Option<Vec<Choice>> {
         let space = &self.spaces[kernel];
         let mut at = 0u64;
         for tensor in space.tensors() {
@@ -125,7 +172,8 @@ impl LoopSpace {
         numbers.sort_by(|a, b| a.1.total_cmp(&b.1));
         let mut seen = BTreeSet::new();
         numbers.retain(|(n, _)| seen.len() < CHOICES && seen.insert(space.identity(*n)));
-        (!numbers.is_empty()).then_some(numbers)
+        let choices = numbers.into_iter().map(|(n, cost)| (space.config(n), cost, space.identity(n)));
+        Some(choices.collect::<Vec<_>>()).filter(|found| !found.is_empty())
     }
 }
 
@@ -153,25 +201,29 @@ impl ConfigSpace for LoopSpace {
 
     fn knobs(&self) -> Vec<u64> {
         let classes = self.classes.iter().max().map_or(0, |last| last + 1);
-        vec![self.choices as u64; classes]
+        std::iter::once(self.divisions.len() as u64 + 1).chain(vec![self.choices as u64; classes]).collect()
     }
 
     fn config(&self, n: u64) -> KernelConfig {
-        let Some((picks, numbers)) = self.choice(n) else { return KernelConfig::default() };
-        let each: Vec<KernelConfig> = self.spaces.iter().zip(numbers).map(|(space, (n, _))| space.config(n)).collect();
+        let Some((picks, choices)) = self.choice(n) else { return KernelConfig::default() };
+        let each: Vec<KernelConfig> = choices.into_iter().map(|(config, ..)| config).collect();
         KernelConfig { knobs: joined(&each), ..self.outer(&picks) }
     }
 
     fn identity(&self, n: u64) -> String {
-        let Some((picks, numbers)) = self.choice(n) else { return String::new() };
-        let each: Vec<String> = self.spaces.iter().zip(numbers).map(|(space, (n, _))| space.identity(n)).collect();
+        let Some((picks, choices)) = self.choice(n) else { return String::new() };
+        let each: Vec<String> = choices.into_iter().map(|(.., identity)| identity).collect();
         let whole = self.tensors.iter().zip(picks).map(|(t, pick)| format!("{}[{}]", t.data, t.layouts[pick]));
         format!("{} | {}", whole.collect::<Vec<_>>().join(" "), each.join(" | "))
     }
 
     fn predicted_cost(&self, n: u64) -> f64 {
-        let Some((_, numbers)) = self.choice(n) else { return f64::INFINITY };
-        numbers.iter().map(|(_, cost)| cost).sum::<f64>() * self.body.trips as f64
+        let Some((_, choices)) = self.choice(n) else { return f64::INFINITY };
+        let radices = self.knobs();
+        let first: u64 = radices[1..].iter().product();
+        let is_divided = n / first % radices[0] > 0;
+        let barriers = if is_divided { 0.0 } else { choices.len() as f64 * BARRIER };
+        (choices.iter().map(|(_, cost, _)| cost).sum::<f64>() + barriers) * self.body.trips as f64
     }
 
     fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {

@@ -99,9 +99,8 @@ impl Packed {
                 pieces.push(Piece { spread: Spread::Fixed, closes: false, partition: None, regions, whole: true });
                 continue;
             };
-            let writes = |argument: usize| {
-                phases.iter().flat_map(|p| &p.touches).any(|t| t.written && t.place == Place::Argument(argument))
-            };
+            let writes =
+                |argument: usize| phases.iter().flat_map(|p| &p.touches).any(|t| t.written && t.place == Place::Argument(argument));
             let bytes = launch.arguments.iter().fold(0, |sum: usize, a| sum.saturating_add(a.bytes.len()));
             if bytes <= SMALL && kernel.working().shared == 0 {
                 steps.push(Step::Alone { launch: n });
@@ -128,10 +127,15 @@ impl Packed {
                 let packs = number + 1 < phases.len() && phase.touches.iter().any(|t| t.written && t.place == Place::Shared);
                 if packs {
                     // What was packed for a launch of the same kernel with the same operands is packed already, unless they have changed.
-                    let operands: Vec<Held> = phase.touches.iter().filter(|t| !t.written).filter_map(|t| match t.place {
-                        Place::Argument(argument) => launch.arguments.get(argument).cloned(),
-                        _ => None,
-                    }).collect();
+                    let operands: Vec<Held> = phase
+                        .touches
+                        .iter()
+                        .filter(|t| !t.written)
+                        .filter_map(|t| match t.place {
+                            Place::Argument(argument) => launch.arguments.get(argument).cloned(),
+                            _ => None,
+                        })
+                        .collect();
                     let own = kernel.working().shared <= APART;
                     if own && packed_for[launch.kernel].as_ref() == Some(&operands) && !is_written(&pieces, &operands) {
                         continue;
@@ -284,9 +288,7 @@ impl Runner<'_> {
         self.addresses.of(launch, arguments);
         let place = self.packed.places[number];
         // SAFETY: within the part that was laid out for this kernel.
-        let memory = unsafe {
-            WorkingMemory { own: self.all.own.add(place.own), shared: self.all.shared.add(place.shared), ..self.all }
-        };
+        let memory = unsafe { WorkingMemory { own: self.all.own.add(place.own), shared: self.all.shared.add(place.shared), ..self.all } };
         let run = PhaseRun { arguments, context: self.context, memory, late: self.late, far: self.far };
         // SAFETY: as promised by the caller.
         let complete = unsafe {

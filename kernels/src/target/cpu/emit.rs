@@ -235,7 +235,14 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
             let total = places.iter().find(|(n, _, _)| *n == total && has_total(nest, data)).map(|(_, _, at)| *at);
             let root = spec.root(data.trim_end_matches(".partial"));
             let argument = arguments.iter().position(|a| a.data == root);
-            partials.push(Partial { argument, at, total, elements: elements as usize, combine, steps: tensor.shape.first().copied().unwrap_or(1) });
+            partials.push(Partial {
+                argument,
+                at,
+                total,
+                elements: elements as usize,
+                combine,
+                steps: tensor.shape.first().copied().unwrap_or(1),
+            });
         }
     }
     if !partials.is_empty() {

@@ -24,7 +24,7 @@ pub use gemm_space::GemmSpace;
 
 use super::TargetInfo;
 use crate::cancel::CancelToken;
-use crate::device::{CompileRequest, Device, Forms};
+use crate::device::{CompileRequest, Device, Forms, Partitioned};
 use crate::error::KernelError;
 use crate::in_place::InPlace;
 use crate::kernel::{ConfigSpace, Executable, KernelSpec};
@@ -87,6 +87,10 @@ impl Device for Cores {
 
     fn in_place(&self, spec: &KernelSpec, config: &KernelConfig) -> Vec<InPlace> {
         templates::in_place(spec, config)
+    }
+
+    fn partitioned(&self) -> Option<Partitioned> {
+        Some(templates::partitioned)
     }
 
     fn relayout(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Result<Arc<dyn Executable>, KernelError> {

@@ -5,6 +5,7 @@ use crate::contraction::{ContractionProblem, is_windowed};
 use crate::error::KernelError;
 use crate::in_place::{self, InPlace};
 use crate::kernel::{ConfigSpace, Executable, KernelSpec};
+use crate::loopnest::partition::PartitionedNest;
 use crate::maps::{self, MapSpace};
 use crate::processor::{Block, cores};
 use crate::split_blocked_dims;
@@ -120,6 +121,22 @@ pub fn relayout(
 ) -> Result<Arc<dyn Executable>, KernelError> {
     let dims: Vec<(String, i64)> = container.dims.iter().cloned().zip(shape.iter().map(|s| *s as i64)).collect();
     Ok(Arc::new(cpu::relayout::relayout(&container.name, container.dtype, &dims, from, to, toolchain)?))
+}
+
+/// How the points of a kernel can be divided under a configuration; `None` where its code is not generated here, or a dim of it is blocks.
+pub fn partitioned(spec: &KernelSpec, config: &KernelConfig) -> Option<PartitionedNest> {
+    match &spec.unit {
+        Unit::Scope(_) => {
+            let (spec, config) = split_blocked_dims::split(spec, config).ok()?;
+            if matches!(spec, Cow::Owned(_)) {
+                return None;
+            }
+            let lower = if tiles::is_tiled(&config) { tiles::lower } else { maps::lower };
+            Some(PartitionedNest::of(&spec, &lower(&spec, &config).ok()?))
+        }
+        Unit::Operation(o) if is_windowed(o) || tiles::is_tiled(config) => partitioned(&tiles::expanded(spec).ok()?, config),
+        _ => None,
+    }
 }
 
 /// All that a kernel may write in place under a configuration; nothing where its code is not generated here.
