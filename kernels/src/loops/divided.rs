@@ -50,7 +50,7 @@ pub(super) fn divided(
         if !found {
             return None;
         }
-        config.knobs = config.knobs.with("tile", tiles.join(","));
+        config.knobs = config.knobs.with("tile", tiles.join(",")).with("first", &index);
     } else if let Some(order) = config.knobs.get("order").map(str::to_string) {
         let rest = order.split(',').filter(|each| *each != index);
         let order: Vec<&str> = std::iter::once(index.as_str()).chain(rest).collect();

@@ -45,7 +45,7 @@ pub fn on_cores(spec: &KernelSpec) -> Result<(), KernelError> {
 /// Knobs: `tile` (`j:128,u:512`: iterations of a tile by outer index; absent ones are walked one by one), `depth` (steps
 /// packed at once), `arithmetic` (`f32`: factors of bf16 are widened, not multiplied as pairs), `columns` (`across`: results
 /// are neighbours along rows of a product, not along its columns), `vector` (indices, the first of which that a group has is
-/// its innermost), `reduce` (`sequential` or `private`), `form` (`direct`: products read their factors where they lie; `streaming`: see
+/// its innermost), `first` (the outer index whose tiles are walked outermost), `reduce` (`sequential` or `private`), `form` (`direct`: products read their factors where they lie; `streaming`: see
 /// [`crate::loopnest::streaming`]).
 ///
 /// # Errors
@@ -119,6 +119,15 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         }
         if *size > 1 || range.count == 1 {
             within.push(IndexRange { count: *size, ..range.clone() });
+        }
+    }
+    if let Some(first) = config.knobs.get("first") {
+        if outer.iter().all(|range| range.index != first) {
+            return Err(knob_error("first", first, &outer.iter().map(|r| r.index.as_str()).collect::<Vec<_>>().join(", ")));
+        }
+        // One that is within a single tile has no loop outside.
+        if let Some(at) = shared.iter().position(|l: &Loop| l.index == first || l.index == format!("{first}.tile")) {
+            shared[..=at].rotate_right(1);
         }
     }
     shared.extend(ordered);

@@ -59,6 +59,9 @@ pub struct RunArgs {
     /// shared memory
     #[arg(long)]
     kernels: bool,
+    /// Let kernels share dispatches where they can, also in a plan that was faster without
+    #[arg(long)]
+    packed: bool,
     /// First run every kernel on its own at full size and compare its results with a reference on the same tensors: the f64 interpreter,
     /// which is slow, or for a GPU's plan a plain kernel of this machine's cores, which needs a C compiler
     #[arg(long)]
@@ -90,7 +93,8 @@ const ALONE: usize = 7;
 
 impl RunArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
-        let plan = Plan::read(&self.plan)?;
+        let mut plan = Plan::read(&self.plan)?;
+        plan.chosen.packed |= self.packed;
         if !self.force {
             plan.usable(&self.plan)?;
         } else if let Some(refusal) = &plan.refused {
@@ -152,7 +156,7 @@ impl RunArgs {
         }
         let timed = time_plans(&candidates, &given, &run, &pool, &device, self.timing)?;
         let median = |v: &[f64]| layouts::record::median(v).unwrap_or(f64::NAN);
-        let mut kernels = Vec::new();
+        let (mut kernels, mut groups) = (Vec::new(), Vec::new());
         if let Some(timed) = timed.first().filter(|_| self.kernels) {
             let mut execution = Execution::new(program, &plan.chosen.configuration, &device)?;
             execution.load(&given)?;
@@ -168,6 +172,7 @@ impl RunArgs {
                 resources: resources.to_vec(),
             }));
             // A packed step has dispatches in common.
+            groups = Execution::of(&plan.chosen, &device)?.groups(pool.workers());
             let own = execution.apart(&pool, &run, 0)?.dispatches;
             for (kernel, dispatches) in kernels.iter_mut().zip(own) {
                 kernel.dispatches = dispatches;
@@ -202,6 +207,9 @@ impl RunArgs {
             }
             if self.kernels {
                 object["kernels"] = serde_json::to_value(&kernels).map_err(|e| PipelineError::Internal(e.to_string()))?;
+                if !groups.is_empty() {
+                    object["groups"] = serde_json::to_value(&groups).map_err(|e| PipelineError::Internal(e.to_string()))?;
+                }
             }
             if self.check {
                 object["checked"] = serde_json::to_value(&checked).map_err(|e| PipelineError::Internal(e.to_string()))?;
@@ -261,6 +269,13 @@ impl RunArgs {
             if kernels.iter().any(|k| !k.resources.is_empty()) {
                 outln!("{}", needs(&kernels).text(bench::table::colour()));
             }
+        }
+        if !groups.is_empty() {
+            let mut rows = table(&["group", "kernels that all workers go through before they wait for one another"]);
+            for (n, kernels) in groups.iter().enumerate() {
+                rows.row(cells(vec![(n + 1).to_string(), kernels.join(", ")]));
+            }
+            outln!("\n{}", rows.text(bench::table::colour()));
         }
         if let Some(timed) = timed.first().filter(|_| self.memory) {
             outln!("\n{}\n\n{}", timed.map.summary(), timed.map.table().text(bench::table::colour()));

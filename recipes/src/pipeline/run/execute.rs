@@ -87,8 +87,16 @@ impl Execution {
 
     /// Launches of the step, and into how many groups packing brings them on a number of workers, if the step is packed.
     pub fn packing(&self, workers: usize) -> Option<(usize, usize)> {
-        let groups = || Packs::of(&self.launches, &self.slots, workers).groups().len();
-        self.is_packed.then(|| (self.launches.len(), groups()))
+        self.is_packed.then(|| (self.launches.len(), Packs::of(&self.launches, &self.slots, workers).groups().len()))
+    }
+
+    /// The launches that take part in each group between two barriers, on a number of workers; empty unless the step is packed.
+    pub fn groups(&self, workers: usize) -> Vec<Vec<String>> {
+        if !self.is_packed {
+            return vec![];
+        }
+        let names = |group: Vec<usize>| group.into_iter().map(|n| self.launches[n].name.clone()).collect();
+        Packs::of(&self.launches, &self.slots, workers).groups().into_iter().map(names).collect()
     }
 
     /// A program under a configuration, on one stream.
