@@ -3,8 +3,8 @@
 use super::body::Body;
 use crate::device::Partitioned;
 use crate::kernel::KernelSpec;
+use crate::packing::divide::divide;
 use crate::phases::{Part, Place};
-use sdfg::Unit;
 use sdfg::config::KernelConfig;
 
 /// The dims along which all that the kernels of a body write can be divided, as the first of them has them.
@@ -18,8 +18,8 @@ pub(super) fn dims(body: &Body) -> Vec<String> {
     first.iter().filter(|dim| rest.iter().all(|dims| dims.contains(dim))).cloned().collect()
 }
 
-/// The configuration with the points of a kernel divided along a dim among so many workers, in parts as equal as tiles allow; `None` where the
-/// kernel cannot be divided so.
+/// The configuration with the points of a kernel of a body divided along a dim among so many workers, if then none of them needs another one's
+/// work.
 pub(super) fn divided(
     body: &Body,
     kernel: &KernelSpec,
@@ -28,37 +28,7 @@ pub(super) fn divided(
     workers: usize,
     partitioned: Partitioned,
 ) -> Option<KernelConfig> {
-    let index = index_along(&kernel.unit, dim)?;
-    let size = kernel.size(dim).ok()?;
-    let mut config = config.clone();
-    if let Some(tile) = config.knobs.get("tile").map(str::to_string) {
-        let part = size.div_ceil(workers);
-        let mut found = false;
-        let mut tiles: Vec<String> = Vec::new();
-        for each in tile.split(',').filter(|t| !t.is_empty()) {
-            let (of, count) = each.split_once(':')?;
-            if of != index {
-                tiles.push(each.to_string());
-                continue;
-            }
-            found = true;
-            let count = count.parse::<usize>().ok()?;
-            // Whole tiles for each worker: as many as before, or one.
-            let tile = if count >= part { part } else { part.div_ceil(part.div_ceil(count)) };
-            tiles.push(format!("{index}:{tile}"));
-        }
-        if !found {
-            return None;
-        }
-        config.knobs = config.knobs.with("tile", tiles.join(",")).with("first", &index);
-    } else if let Some(order) = config.knobs.get("order").map(str::to_string) {
-        let rest = order.split(',').filter(|each| *each != index);
-        let order: Vec<&str> = std::iter::once(index.as_str()).chain(rest).collect();
-        config.knobs = config.knobs.with("order", order.join(","));
-    }
-    let nest = partitioned(kernel, &config)?;
-    let (partition, _) = nest.partition?;
-    let fits = partition.size == size as i64 && partition.step <= size.div_ceil(workers) as i64;
+    let (config, nest) = divide(kernel, config, dim, workers, partitioned)?;
     let along = nest.touches.iter().filter(|t| t.written).all(|touch| {
         let (Place::Argument(n), Part::Along(axis)) = (touch.place, touch.part) else { return false };
         kernel.arguments().get(n).and_then(|a| a.dims.get(axis)).is_some_and(|d| d == dim)
@@ -78,17 +48,5 @@ pub(super) fn divided(
         let apart = !made.iter().any(|m| m == outer);
         apart || matches!(touch.part, Part::Along(axis) if argument.dims.get(axis).is_some_and(|d| d == dim))
     });
-    (fits && along && own).then_some(config)
-}
-
-/// The index of a kernel that walks a dim.
-fn index_along(unit: &Unit, dim: &str) -> Option<String> {
-    match unit {
-        Unit::Scope(scope) => {
-            let computations = scope.computations();
-            computations.iter().flat_map(|(around, _)| around.iter()).find(|index| index.dim == dim).map(|index| index.name.clone())
-        }
-        Unit::Operation(operation) => operation.indices.iter().find(|(_, d)| *d == dim).map(|(index, _)| index.clone()),
-        Unit::Nested(_) => None,
-    }
+    (along && own).then_some(config)
 }

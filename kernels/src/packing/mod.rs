@@ -3,6 +3,7 @@
 //! Kernels of any iteration spaces are packed: each worker does its share of the first one's phase, then of the second one's, and all meet
 //! at one barrier where each kernel alone would have had one of its own.
 
+pub mod divide;
 pub mod groups;
 
 use crate::error::KernelError;

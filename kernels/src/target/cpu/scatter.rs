@@ -6,6 +6,8 @@
 use crate::error::KernelError;
 use crate::in_place::KNOB;
 use crate::kernel::{self, Completion, ConfigSpace, Executable, KernelSpec, RunContext, TensorChoice, unsupported};
+use crate::packing::run_alone;
+use crate::phases::{self, Phase, PhaseRun, Place, Share, Spread, Touch};
 use sdfg::config::KernelConfig;
 use sdfg::library::scatter::parts;
 use sdfg::{Bindings, Dtype, Layout, Op, Operand, Operation, Scalar, Unit};
@@ -164,6 +166,9 @@ impl ScatterKernel {
         let used = code.inputs();
         let numbers = operation.inputs.iter().filter(|o| used.contains(&o.connector) && o.connector != "x");
         let numbers = numbers.map(|o| Ok((o.connector.clone(), place(&o.data)?))).collect::<Result<Vec<_>, KernelError>>()?;
+        // Whatever the numbers are, its code is a constant then.
+        let filled = used.iter().fold(code.clone(), |code, connector| code.inline(connector, &Scalar::Const(1.0)));
+        filled.constant(&spec.sizes).map_err(|_| unsupported(spec, "its code is no multiple of what is added"))?;
         let base: Option<&Operand> = operation.input("base");
         Ok(ScatterKernel {
             name: spec.name.clone(),
@@ -234,33 +239,38 @@ impl ScatterKernel {
         }
     }
 
+    /// The copy of the table, unless the sums are added where it lies, and the sums.
+    fn phases(&self) -> Vec<Phase> {
+        let touch = |n: usize, written: bool| Touch { place: Place::Argument(n), written, part: phases::Part::Whole };
+        let touches: Vec<Touch> = (0..self.arguments).map(|n| touch(n, n == self.out || (self.in_place && Some(n) == self.base))).collect();
+        let phase = || Phase { spread: Spread::Fixed, touches: touches.clone() };
+        if self.in_place { vec![phase()] } else { vec![phase(), phase()] }
+    }
+
+    /// A worker's part of the copy of the table, or of the sums.
+    ///
     /// # Safety
-    /// As [`Executable::run`], with `T` the type of the result.
-    unsafe fn run_as<T: Real>(&self, arguments: &[Shared], factor: T, context: &RunContext) {
-        let workers = context.pool.workers();
-        let share = |all: usize, worker: usize| all * worker / workers..all * (worker + 1) / workers;
-        if !self.in_place {
-            context.pool.broadcast(|worker| {
-                let mine = share(self.elements, worker);
-                // SAFETY: each worker has a part of its own of the whole result.
-                unsafe {
-                    let to = arguments[self.out].0.cast::<T>().add(mine.start);
-                    match self.base {
-                        Some(base) => std::ptr::copy_nonoverlapping(arguments[base].0.cast::<T>().add(mine.start), to, mine.len()),
-                        None => std::slice::from_raw_parts_mut(to, mine.len()).fill(T::ZERO),
-                    }
+    /// As [`Executable::work`], with `T` the type of the result.
+    unsafe fn work_as<T: Real>(&self, copies: bool, arguments: &[Shared], factor: T, (worker, workers): (usize, usize)) {
+        let share = |all: usize| all * worker / workers..all * (worker + 1) / workers;
+        if copies {
+            let mine = share(self.elements);
+            // SAFETY: each worker has a part of its own of the whole result.
+            unsafe {
+                let to = arguments[self.out].0.cast::<T>().add(mine.start);
+                match self.base {
+                    Some(base) => std::ptr::copy_nonoverlapping(arguments[base].0.cast::<T>().add(mine.start), to, mine.len()),
+                    None => std::slice::from_raw_parts_mut(to, mine.len()).fill(T::ZERO),
                 }
-            });
+            }
+            return;
         }
-        let wide = self.columns.len() >= COLUMNS * workers;
-        context.pool.broadcast(|worker| {
-            let own = match wide {
-                true => (0..self.rows, share(self.columns.len(), worker)),
-                false => (share(self.rows, worker), 0..self.columns.len()),
-            };
-            // SAFETY: workers own different rows or different columns.
-            unsafe { self.add::<T>(arguments, factor, own) };
-        });
+        let own = match self.columns.len() >= COLUMNS * workers {
+            true => (0..self.rows, share(self.columns.len())),
+            false => (share(self.rows), 0..self.columns.len()),
+        };
+        // SAFETY: workers own different rows or different columns.
+        unsafe { self.add::<T>(arguments, factor, own) };
     }
 }
 
@@ -315,16 +325,32 @@ impl Executable for ScatterKernel {
         if arguments.len() != self.arguments {
             return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
         }
-        let arguments: Vec<Shared> = arguments.iter().map(|pointer| Shared(*pointer)).collect();
+        // What the code computes is checked before any worker begins.
+        let shared: Vec<Shared> = arguments.iter().map(|pointer| Shared(*pointer)).collect();
         // SAFETY: as promised by the caller.
         unsafe {
-            let factor = self.factor(&arguments)?;
+            self.factor(&shared)?;
+            run_alone(self, &self.phases(), arguments, context)
+        }
+    }
+
+    fn phases(&self) -> Option<Vec<Phase>> {
+        Some(self.phases())
+    }
+
+    unsafe fn work(&self, phase: usize, worker: usize, share: Share, run: &PhaseRun) -> bool {
+        let arguments: Vec<Shared> = run.arguments.iter().map(|pointer| Shared(*pointer)).collect();
+        let part = if matches!(share, Share::All) { (0, 1) } else { (worker, run.context.pool.workers()) };
+        let copies = !self.in_place && phase == 0;
+        // SAFETY: as promised by the caller.
+        unsafe {
+            let Ok(factor) = self.factor(&arguments) else { return true };
             match self.dtype {
-                Dtype::F64 => self.run_as::<f64>(&arguments, factor, context),
-                _ => self.run_as::<f32>(&arguments, factor as f32, context),
+                Dtype::F64 => self.work_as::<f64>(copies, &arguments, factor, part),
+                _ => self.work_as::<f32>(copies, &arguments, factor as f32, part),
             }
         }
-        Ok(Completion::Done)
+        true
     }
 }
 

@@ -14,6 +14,7 @@ use crate::pipeline::choose::sweep_all::{Choices, SweptPrograms, baselines, plai
 use crate::pipeline::measure::budget_policy::BudgetPolicy;
 use crate::pipeline::oracle::tensors::random_inputs;
 use crate::pipeline::run::candidate::{Candidate, Exchange};
+use crate::pipeline::run::divide::divided;
 use crate::pipeline::run::execute::Execution;
 use crate::pipeline::run::race_plans::{Race, Timed, finals, time_plans, winner};
 use crate::pipeline::run::tune_in_step::tune_in_step;
@@ -352,6 +353,7 @@ impl<'a> PlanRace<'a> {
             if packing.is_some_and(|(launches, packs)| packs < launches) {
                 found.push(packed);
             }
+            found.extend(divided(candidate, &*self.session.device, self.session.pool.workers())?);
         }
         Ok(found)
     }

@@ -3,6 +3,7 @@
 pub mod assemble;
 pub mod candidate;
 pub mod default_config;
+pub mod divide;
 pub mod execute;
 pub mod launch;
 pub mod memory;
