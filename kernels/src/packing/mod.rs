@@ -21,6 +21,8 @@ const LINE: usize = 64;
 const SMALL: usize = 8 << 10;
 /// Bytes of packed operands up to which the caller packs them by itself.
 const SMALL_PACKED: usize = 16 << 10;
+/// Launches up to which each small kernel is tried both ways.
+const MOST_TRIED: usize = 200;
 /// Bytes of packed operands up to which a kernel has shared memory of its own; those of larger ones lie in one place.
 const APART: usize = 4 << 20;
 
@@ -71,7 +73,31 @@ pub trait Addresses: Sync {
 
 impl Packed {
     /// Groups launches of kernels, given in an order in which they can run, for a number of workers.
+    ///
+    /// A small kernel can be done by one worker, or be divided like those around it: whichever leaves fewer groups.
     pub fn new(kernels: &[&dyn Executable], launches: &[Launch], workers: usize) -> Packed {
+        let with = |alone: &[bool]| Packed::with(kernels, launches, workers, alone);
+        let (mut alone, divided) = (vec![true; kernels.len()], vec![false; kernels.len()]);
+        let (mut best, other) = (with(&alone), with(&divided));
+        if other.groups.len() < best.groups.len() {
+            (best, alone) = (other, divided);
+        }
+        if launches.len() > MOST_TRIED {
+            return best;
+        }
+        for kernel in 0..kernels.len() {
+            let mut tried = alone.clone();
+            tried[kernel] = !tried[kernel];
+            let found = with(&tried);
+            if found.groups.len() < best.groups.len() {
+                (best, alone) = (found, tried);
+            }
+        }
+        best
+    }
+
+    /// `alone`: whether one worker does a kernel by itself if it is small.
+    fn with(kernels: &[&dyn Executable], launches: &[Launch], workers: usize, alone: &[bool]) -> Packed {
         let phases: Vec<Option<Vec<Phase>>> = kernels.iter().map(|kernel| kernel.phases()).collect();
         let (places, working) = places(kernels);
         // Memory numbers beyond those of arguments: each kernel's own working memory, then its shared one.
@@ -103,7 +129,7 @@ impl Packed {
             let writes =
                 |argument: usize| phases.iter().flat_map(|p| &p.touches).any(|t| t.written && t.place == Place::Argument(argument));
             let bytes = launch.arguments.iter().fold(0, |sum: usize, a| sum.saturating_add(a.bytes.len()));
-            if bytes <= SMALL && kernel.working().shared == 0 {
+            if alone[launch.kernel] && bytes <= SMALL && kernel.working().shared == 0 {
                 steps.push(Step::Alone { launch: n });
                 let mut regions = whole(&writes);
                 regions.push(Region { memory: first + launch.kernel, bytes: 0..1, written: true, part: Part::Whole });
