@@ -243,3 +243,88 @@ impl Grouping<'_> {
         self.groups.into_iter().map(of).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ITEMS: Spread = Spread::Items { count: 64, parts: 8 };
+
+    fn region(memory: usize, written: bool, part: Part) -> Region {
+        Region { memory, bytes: 0..8, written, part }
+    }
+
+    /// A piece divided by an index of 64 positions in steps of `step`, 0 for one that cannot be divided.
+    fn piece(step: i64, regions: &[Region]) -> Piece {
+        let partition = (step > 0).then_some(Partition { size: 64, step });
+        Piece { spread: ITEMS, closes: false, partition, regions: regions.to_vec(), whole: false }
+    }
+
+    fn pieces(groups: &[Group]) -> Vec<(Vec<usize>, Vec<usize>)> {
+        groups.iter().map(|g| (g.before.clone(), g.work.iter().map(|w| w.piece).collect())).collect()
+    }
+
+    #[test]
+    fn pieces_come_as_early_as_memory_allows() {
+        use Part::Whole;
+        let first = piece(0, &[region(0, true, Whole)]);
+        let reads = piece(0, &[region(0, false, Whole), region(2, true, Whole)]);
+        let second = piece(0, &[region(1, true, Whole)]);
+        let over = piece(0, &[region(1, false, Whole), region(0, true, Whole)]);
+        let found = groups(&[first, reads, second, over], 2);
+        let expected = [(vec![], vec![0, 2]), (vec![], vec![1]), (vec![], vec![3])];
+        assert_eq!(pieces(&found), expected, "the last one writes what the second one reads");
+    }
+
+    #[test]
+    fn a_worker_that_finds_its_own_work_needs_no_barrier() {
+        use Part::{Along, Whole};
+        let makes = piece(16, &[region(0, true, Along(0))]);
+        let takes = piece(4, &[region(0, false, Along(0)), region(1, true, Along(1))]);
+        let whole = piece(4, &[region(1, false, Whole), region(2, true, Along(0))]);
+        let other = piece(4, &[region(1, false, Along(0)), region(3, true, Along(0))]);
+        let found = groups(&[makes, takes, whole, other], 2);
+        assert_eq!(pieces(&found), [(vec![], vec![0, 1]), (vec![], vec![2, 3])], "along another dim it would be another worker's");
+        let bounds: Vec<_> = found[0].work.iter().map(|w| w.bounds.clone()).collect();
+        assert_eq!(bounds, [Some(vec![0, 32, 64]), Some(vec![0, 32, 64])]);
+        assert_eq!(found[1].work[0].bounds, None, "what needs nothing of its group is shared out as it comes");
+    }
+
+    #[test]
+    fn pieces_are_divided_alike_only_where_that_is_fair() {
+        use Part::Along;
+        let chain =
+            |step: i64| [piece(1, &[region(0, true, Along(0))]), piece(step, &[region(0, false, Along(0)), region(1, true, Along(0))])];
+        assert_eq!(groups(&chain(16), 2).len(), 1);
+        assert_eq!(groups(&chain(48), 2).len(), 2, "one of two workers would have 48 of 64");
+        assert_eq!(groups(&chain(16), 3).len(), 2, "one of three workers would have 32 of 64");
+        assert_eq!(bounds(Partition { size: 100, step: 7 }, 3), [0, 35, 70, 100]);
+    }
+
+    #[test]
+    fn memory_that_two_tensors_have_in_turn_is_kept_apart() {
+        use Part::Along;
+        let makes = piece(1, &[region(0, true, Along(0))]);
+        let takes = piece(1, &[Region { bytes: 0..16, ..region(0, false, Along(0)) }, region(1, true, Along(0))]);
+        assert_eq!(groups(&[makes, takes], 2).len(), 2, "the same positions lie elsewhere in a tensor of another size");
+    }
+
+    #[test]
+    fn what_closes_comes_before_the_work_of_its_group() {
+        use Part::{Along, Own, Whole};
+        let sums = piece(1, &[region(0, false, Along(0)), region(9, true, Own)]);
+        let closes = Piece { spread: Spread::Alone, closes: true, ..piece(0, &[region(9, false, Whole), region(1, true, Whole)]) };
+        let takes = piece(1, &[region(1, false, Whole), region(2, true, Along(0))]);
+        let again = piece(1, &[region(9, true, Own)]);
+        let found = groups(&[sums, closes, takes, again], 2);
+        assert_eq!(pieces(&found), [(vec![], vec![0]), (vec![1], vec![2, 3])]);
+    }
+
+    #[test]
+    fn a_kernel_that_gives_out_its_own_work_stays_alone() {
+        let first = piece(0, &[region(0, true, Part::Whole)]);
+        let whole = Piece { whole: true, ..piece(0, &[region(1, true, Part::Whole)]) };
+        let last = piece(0, &[region(2, true, Part::Whole)]);
+        assert_eq!(pieces(&groups(&[first, whole, last], 2)), [(vec![], vec![0, 2]), (vec![], vec![1])]);
+    }
+}
