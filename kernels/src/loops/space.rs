@@ -221,7 +221,7 @@ impl ConfigSpace for LoopSpace {
         let Some((_, choices)) = self.choice(n) else { return f64::INFINITY };
         let radices = self.knobs();
         let first: u64 = radices[1..].iter().product();
-        let is_divided = n / first % radices[0] > 0;
+        let is_divided = !(n / first).is_multiple_of(radices[0]);
         let barriers = if is_divided { 0.0 } else { choices.len() as f64 * BARRIER };
         (choices.iter().map(|(_, cost, _)| cost).sum::<f64>() + barriers) * self.body.trips as f64
     }
