@@ -202,6 +202,7 @@ impl<'m> Import<'m> {
         let name = self.recipe.unique(of_model);
         self.inputs.push((of_model.to_string(), name.clone()));
         let mut used = IndexMap::new();
+        shape.iter().for_each(|size| self.recipe.free(*size));
         let dims = shape.iter().map(|size| self.recipe.index(&mut used, *size).name).collect();
         let range = (element == Element::Bool).then(|| "[0, 1]".to_string());
         self.recipe.inputs.push(Given { name: name.clone(), dims, dtype: element.dtype(), range });

@@ -33,6 +33,9 @@ pub struct Writer {
     dims: IndexMap<usize, usize>,
     /// Names of sizes that the model itself gives.
     named: IndexMap<usize, String>,
+    /// Sizes of inputs, and what other sizes are made of: the expression, and the sizes in it.
+    free: IndexSet<usize>,
+    derived: IndexMap<usize, (String, Vec<usize>)>,
     /// All names of tensors.
     names: IndexSet<String>,
     pub inputs: Vec<Given>,
@@ -61,6 +64,39 @@ impl Writer {
             (None, n) if n < LETTERS.len() => format!("{}{size}", char::from(LETTERS[n])),
             (None, n) => format!("i{size}_{}", n + 1),
         }
+    }
+
+    /// Says that an input has this size, so that it stands for itself.
+    pub fn free(&mut self, size: usize) {
+        self.free.insert(size);
+    }
+
+    /// Says what a size is made of, so that `--set` and checks at other sizes keep what belongs together. The first statement counts, and
+    /// one that would go round in a circle does not.
+    pub fn derive(&mut self, size: usize, of: &[usize], expression: impl FnOnce(&dyn Fn(usize) -> String) -> String) {
+        let fixed = |n: usize| self.free.contains(&n) || self.named.contains_key(&n);
+        if size == 1 || fixed(size) || self.derived.contains_key(&size) || of.iter().any(|n| self.leads(*n, size)) {
+            return;
+        }
+        let text = expression(&|n| self.dim(n, 0));
+        for n in of.iter().chain([&size]) {
+            self.dims.entry(*n).or_insert(1);
+        }
+        self.derived.insert(size, (text, of.to_vec()));
+    }
+
+    /// Whether a size is made of another one.
+    fn leads(&self, from: usize, to: usize) -> bool {
+        from == to || self.derived.get(&from).is_some_and(|(_, of)| of.iter().any(|n| self.leads(*n, to)))
+    }
+
+    /// The dim that says a size; `None` for 1.
+    pub fn sized(&mut self, size: usize) -> Option<String> {
+        if size == 1 {
+            return None;
+        }
+        self.dims.entry(size).or_insert(1);
+        Some(self.dim(size, 0))
     }
 
     /// The next index of a size in a step, of which `used` counts the indices so far.
@@ -138,11 +174,14 @@ impl Writer {
         if self.dims.is_empty() {
             text.push_str("dims: {i1: 1}\n");
         } else {
-            text.push_str("# A dim is called after its size; dims of one size are other names of the first.\ndims:\n");
+            text.push_str("# A dim is called after its size; dims of one size have other names for the first.\ndims:\n");
         }
         for (size, names) in &self.dims {
             let first = self.dim(*size, 0);
-            let _ = writeln!(text, "  {first}: {size}");
+            let _ = match self.derived.get(size) {
+                Some((expression, _)) => writeln!(text, "  {first}: {expression}"),
+                None => writeln!(text, "  {first}: {size}"),
+            };
             for n in 1..*names {
                 let _ = writeln!(text, "  {}: {first}", self.dim(*size, n));
             }

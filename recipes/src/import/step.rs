@@ -13,6 +13,8 @@ pub enum Term {
     Index(Index),
     /// An index divided by a number, rounded down.
     Floor(Index, usize),
+    /// The size of a dim.
+    Size(String),
 }
 
 pub type Place = Affine<Term>;
@@ -62,6 +64,7 @@ fn subscript(place: &Place, size: usize) -> String {
         let name = match term {
             Term::Index(index) => index.name.clone(),
             Term::Floor(index, by) => format!("floor({} / {by})", index.name),
+            Term::Size(dim) => format!("size({dim})"),
         };
         match coefficient.abs() {
             1 => name,

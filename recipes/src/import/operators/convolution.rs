@@ -48,7 +48,7 @@ impl Window {
 }
 
 /// The windows of a node over the last axes of its operand.
-pub fn windows(node: &Node, sizes: &[usize], widths: &[usize]) -> Result<Vec<Window>, Refusal> {
+pub fn windows(node: &mut Node, sizes: &[usize], widths: &[usize]) -> Result<Vec<Window>, Refusal> {
     let n = sizes.len();
     let list = |name: &str, default: i64| node.ints(name).unwrap_or_else(|| vec![default; n]);
     let (strides, dilations) = (list("strides", 1), list("dilations", 1));
@@ -93,7 +93,16 @@ pub fn windows(node: &Node, sizes: &[usize], widths: &[usize]) -> Result<Vec<Win
         if count < 1 {
             return Err(Refusal::Empty);
         }
-        found.push(Window { size: sizes[i], width: widths[i], count: count as usize, stride, dilation, before, after });
+        let window = Window { size: sizes[i], width: widths[i], count: count as usize, stride, dilation, before, after };
+        // Without the rounding up of some modes the count is that of whole windows.
+        let room = before + after - extent;
+        if (size + room) / stride + 1 == count && count > 1 && count != size {
+            node.import.recipe.derive(count as usize, &[sizes[i]], |name| match room.signum() {
+                -1 => format!("({} - {})/{stride} + 1", name(sizes[i]), -room),
+                _ => format!("({} + {room})/{stride} + 1", name(sizes[i])),
+            });
+        }
+        found.push(window);
     }
     Ok(found)
 }

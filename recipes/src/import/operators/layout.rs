@@ -7,7 +7,7 @@ use crate::import::error::Refusal;
 use crate::import::fold::{broadcast, lengths, reshaped, slices};
 use crate::import::graph::Value;
 use crate::import::node::{Node, axis};
-use crate::import::step::{Out, Place, at, literal};
+use crate::import::step::{Out, Place, Term, at, literal};
 use crate::import::view::View;
 
 type Results = Result<Vec<Value>, Refusal>;
@@ -223,18 +223,26 @@ pub fn joined(node: &mut Node, operands: &[View], along: usize, out: Out) -> Res
     let kept: Vec<usize> = (0..rank).filter(|a| *a != along).collect();
     let labelled = node.labelled(&labels, &kept)?;
     let index = node.index(total);
-    let mut start = 0usize;
     let mut texts = vec![];
+    let sizes: Vec<usize> = whole.iter().map(|view| view.axes[along].size).collect();
+    node.import.recipe.derive(total, &sizes, |name| {
+        sizes.iter().map(|n| if *n == 1 { "1".to_string() } else { name(*n) }).collect::<Vec<_>>().join(" + ")
+    });
+    let (mut place, mut end) = (at(&index), vec![]);
     for view in &whole {
-        let size = view.axes[along].size;
         let mut places = node.places(view, &(0..rank).collect::<Vec<_>>(), &labelled);
-        let place = at(&index).plus(&Place::number(1), -(start as i64));
         if let [digit] = view.axes[along].digits.as_slice() {
-            places.insert(digit.id, place);
+            places.insert(digit.id, place.clone());
         }
         let number = view.axes[along].digits.is_empty();
-        texts.push((start + size, node.text(view, &places, if number { None } else { Some("0") })));
-        start += size;
+        let text = node.text(view, &places, if number { None } else { Some("0") });
+        let size = node.import.recipe.sized(view.axes[along].size);
+        end.push(size.as_ref().map_or("1".to_string(), |dim| format!("size({dim})")));
+        place = match size {
+            Some(dim) => place.plus(&Place::of(Term::Size(dim)), -1),
+            None => place.plus(&Place::number(1), -1),
+        };
+        texts.push((end.join(" + "), text));
     }
     let expression = chosen(&texts, &index.name);
     let axes = (0..rank).map(|a| if a == along { vec![index.clone()] } else { labelled.indices[&a].clone() }).collect();
@@ -242,13 +250,13 @@ pub fn joined(node: &mut Node, operands: &[View], along: usize, out: Out) -> Res
 }
 
 /// The text of the first part that ends behind an index, found by halving.
-fn chosen(parts: &[(usize, String)], index: &str) -> String {
+fn chosen(parts: &[(String, String)], index: &str) -> String {
     match parts {
         [] => "0".into(),
         [(_, text)] => text.clone(),
         several => {
             let (before, after) = several.split_at(several.len() / 2);
-            let end = before.last().map_or(0, |(end, _)| *end);
+            let end = before.last().map_or("0", |(end, _)| end);
             format!("where({index} < {end}, {}, {})", chosen(before, index), chosen(after, index))
         }
     }

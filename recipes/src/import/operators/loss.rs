@@ -8,8 +8,6 @@ use crate::import::recipe::Index;
 use crate::import::step::{Out, literal, reduced};
 use crate::import::view::View;
 
-type Results = Result<Vec<Value>, Refusal>;
-
 pub const ALL: &[(&str, Operator)] = &[
     ("NegativeLogLikelihoodLoss", |n| {
         let scores = n.view(0)?;

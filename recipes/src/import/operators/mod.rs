@@ -1,5 +1,6 @@
 //! How each operator of ONNX is written: a file for each family.
 
+mod attention;
 mod contraction;
 mod control;
 mod convolution;
@@ -10,7 +11,9 @@ mod normalization;
 mod places;
 mod pointwise;
 mod pooling;
+mod recurrent;
 mod reduction;
+mod resize;
 
 use super::error::Refusal;
 use super::graph::Value;
@@ -20,6 +23,9 @@ use super::node::Node;
 pub type Operator = fn(&mut Node) -> Result<Vec<Value>, Refusal>;
 
 const FAMILIES: &[&[(&str, Operator)]] = &[
+    attention::ALL,
+    recurrent::ALL,
+    resize::ALL,
     pointwise::ALL,
     layout::ALL,
     contraction::ALL,
