@@ -79,24 +79,21 @@ fn shape(proto: &NodeProto, inputs: &[Value]) -> Result<Constant, Refusal> {
 
 /// The value of a `Constant`.
 fn stated(proto: &NodeProto) -> Result<Constant, Refusal> {
-    for attribute in &proto.attribute {
-        let list = |n: usize| vec![n];
-        return Ok(match attribute.name.as_str() {
-            "value" => {
-                let tensor = attribute.t.as_ref().ok_or_else(|| Refusal::Form("its value is no tensor".into()))?;
-                Constant::read(tensor, Path::new("")).map_err(Refusal::Form)?
-            }
-            "value_float" => Constant::real(Element::F32, vec![], vec![attribute.f.into()]),
-            "value_int" => Constant::whole(Element::I64, vec![], vec![attribute.i]),
-            "value_ints" => Constant::list(attribute.ints.clone()),
-            "value_floats" => {
-                let values: Vec<f64> = attribute.floats.iter().map(|v| f64::from(*v)).collect();
-                Constant::real(Element::F32, list(values.len()), values)
-            }
-            other => return Refusal::form(format!("its `{other}` is no number or dense tensor of numbers")),
-        });
+    let Some(attribute) = proto.attribute.first() else { return Refusal::form("it has no value") };
+    match attribute.name.as_str() {
+        "value" => {
+            let tensor = attribute.t.as_ref().ok_or_else(|| Refusal::Form("its value is no tensor".into()))?;
+            Constant::read(tensor, Path::new("")).map_err(Refusal::Form)
+        }
+        "value_float" => Ok(Constant::real(Element::F32, vec![], vec![attribute.f.into()])),
+        "value_int" => Ok(Constant::whole(Element::I64, vec![], vec![attribute.i])),
+        "value_ints" => Ok(Constant::list(attribute.ints.clone())),
+        "value_floats" => {
+            let values: Vec<f64> = attribute.floats.iter().map(|v| f64::from(*v)).collect();
+            Ok(Constant::real(Element::F32, vec![values.len()], values))
+        }
+        other => Refusal::form(format!("its `{other}` is no number or dense tensor of numbers")),
     }
-    Refusal::form("it has no value")
 }
 
 struct Known<'a> {
@@ -259,6 +256,7 @@ impl Known<'_> {
                 let values = chosen.zip(a.wholes().into_iter().zip(b.wholes())).map(|(c, (a, b))| if c { a } else { b }).collect();
                 one(Constant::whole(a.element, shape, values))
             }
+            "Split" => self.split(),
             "ReduceSum" | "ReduceProd" | "ReduceMax" | "ReduceMin" => self.reduce().map(Some),
             "EyeLike" => {
                 let x = self.get(0)?;
@@ -304,7 +302,7 @@ impl Known<'_> {
         }
     }
 
-    fn pairs(&self, f: fn(f64, f64, bool) -> f64, compares: bool) -> Result<Vec<Constant>, Refusal> {
+    fn pairs(&self, f: Pairwise, compares: bool) -> Result<Vec<Constant>, Refusal> {
         let mut whole = self.get(0)?.clone();
         for n in 1..self.known.len() {
             let other = self.get(n)?;
@@ -359,6 +357,33 @@ impl Known<'_> {
         let parts = slices(&x.shape, &starts, &ends, self.numbers(3).as_deref(), self.numbers(4).as_deref())?;
         let shape: Vec<usize> = parts.iter().map(|(_, _, count)| *count).collect();
         Ok(vec![picked(x, shape, |at| at.iter().zip(&parts).map(|(n, (start, step, _))| (start + step * *n as i64) as usize).collect())])
+    }
+
+    /// Parts of one axis.
+    fn split(&self) -> Folded {
+        let x = self.get(0)?;
+        let along = axis(int(self.proto, "axis").unwrap_or(0), x.shape.len())?;
+        let count = self.proto.output.len().max(1);
+        let size = x.shape[along];
+        let sizes = match self.numbers(1) {
+            Some(sizes) => lengths(&sizes)?,
+            None => (0..count).map(|n| size.div_ceil(count).min(size.saturating_sub(n * size.div_ceil(count)))).collect(),
+        };
+        if sizes.iter().sum::<usize>() != size {
+            return Refusal::form(format!("parts of {sizes:?} are no split of {size}"));
+        }
+        let mut start = 0;
+        let mut parts = vec![];
+        for size in sizes {
+            let shape: Vec<usize> = x.shape.iter().enumerate().map(|(a, own)| if a == along { size } else { *own }).collect();
+            parts.push(picked(x, shape, |at| {
+                let mut from = at.to_vec();
+                from[along] += start;
+                from
+            }));
+            start += size;
+        }
+        Ok(Some(parts))
     }
 
     fn reduce(&self) -> Result<Vec<Constant>, Refusal> {
@@ -526,8 +551,11 @@ fn unary(operator: &str) -> Option<fn(f64) -> f64> {
     })
 }
 
+/// A function of two, of which the last argument says whether they are whole numbers.
+type Pairwise = fn(f64, f64, bool) -> f64;
+
 /// A function of two, and whether it compares; its last argument says that the operands are whole numbers.
-fn binary(operator: &str) -> Option<(fn(f64, f64, bool) -> f64, bool)> {
+fn binary(operator: &str) -> Option<(Pairwise, bool)> {
     Some(match operator {
         "Add" | "Sum" => (|a, b, _| a + b, false),
         "Sub" => (|a, b, _| a - b, false),

@@ -225,7 +225,8 @@ impl View {
             // One place of several digits: each of them is a number.
             (several, _) if count == 1 => {
                 let mut rest = start;
-                for digit in several.to_vec().into_iter().rev() {
+                let digits = several.to_vec();
+                for digit in digits.into_iter().rev() {
                     let size = digit.size as i64;
                     view.substitute(digit.id, &Affine::number(rest % size));
                     rest /= size;

@@ -79,7 +79,7 @@ fn attention(node: &mut Node) -> Results {
     let cap = node.float("softcap", 0.0);
     if cap > 0.0 {
         let cap = literal(cap, Element::F64);
-        scores = node.pointwise(Out::Part("capped"), &[raw.clone()], element, |t| format!("{cap} * tanh({} / {cap})", t[0]))?;
+        scores = node.pointwise(Out::Part("capped"), std::slice::from_ref(&raw), element, |t| format!("{cap} * tanh({} / {cap})", t[0]))?;
     }
     let capped = scores.clone();
     let (masked, may_be_empty) = mask(node, &scores, past, (heads, own), (queries, keys))?;

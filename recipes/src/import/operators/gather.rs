@@ -19,7 +19,7 @@ pub fn from_the_front(node: &mut Node, places: &View, size: i64) -> Result<View,
     if !places.element.is_signed() {
         return Ok(places.clone());
     }
-    node.pointwise(Out::Part("places"), &[places.clone()], Element::I64, |t| format!("where({0} < 0, {0} + {size}, {0})", t[0]))
+    node.pointwise(Out::Part("places"), std::slice::from_ref(places), Element::I64, |t| format!("where({0} < 0, {0} + {size}, {0})", t[0]))
 }
 
 /// `x` at the rows of an axis that `places` holds, whose axes stand in the place of that axis.

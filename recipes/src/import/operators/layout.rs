@@ -85,7 +85,7 @@ pub const ALL: &[(&str, Operator)] = &[
         }
         let x = n.copied_if_parted(&x, rank - 2)?;
         let kept: Vec<usize> = (0..rank).collect();
-        let labelled = n.labelled(&Node::aligned(&[x.clone()], rank), &kept)?;
+        let labelled = n.labelled(&Node::aligned(std::slice::from_ref(&x), rank), &kept)?;
         let name = |axis: usize| labelled.indices[&axis].first().map_or("0".to_string(), |i| i.name.clone());
         let (row, column) = (name(rank - 2), name(rank - 1));
         let sign = if upper { ">=" } else { "<=" };

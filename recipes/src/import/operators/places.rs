@@ -315,7 +315,7 @@ fn top(node: &mut Node) -> Results {
     let other: Vec<usize> = kept.iter().map(|a| if *a == along { rank } else { *a }).collect();
     if x.axes[along].digits.is_empty() || size == 1 {
         let element = x.element;
-        let values = node.pointwise(Out::Result(0), &[x.clone()], element, |t| t[0].clone())?;
+        let values = node.pointwise(Out::Result(0), std::slice::from_ref(&x), element, |t| t[0].clone())?;
         let places = node.pointwise(Out::Result(1), &[x], Element::I64, |t| format!("0 * {}", t[0]))?;
         return Ok(vec![Value::View(values), Value::View(places)]);
     }

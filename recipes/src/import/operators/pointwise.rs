@@ -85,7 +85,7 @@ pub const ALL: &[(&str, Operator)] = &[
     ("PRelu", |n| pair(n, |x, s| format!("where({x} < 0, {s} * {x}, {x})"))),
     ("Reciprocal", |n| unary(n, |x| format!("1 / {x}"))),
     ("Relu", |n| unary(n, |x| format!("relu({x})"))),
-    ("Round", |n| unary(n, |x| rounded(x))),
+    ("Round", |n| unary(n, rounded)),
     ("Selu", |n| {
         let (alpha, gamma) = (real(n, "alpha", 1.673_263_2), real(n, "gamma", 1.050_701));
         unary(n, |x| format!("{gamma} * where({x} > 0, {x}, {alpha} * (exp(min({x}, 0)) - 1))"))
