@@ -1,10 +1,10 @@
 //! ONNX models, made here, as recipes: their results beside those of plain loops, and what is refused.
 
 use crate::command::{json, memlet, path, refused, text};
-use crate::onnx::{FLOAT, INT64, floats, int, ints, model, node, value, wholes};
+use crate::onnx::{FLOAT, INT64, floats, int, ints, model, node, text_attribute, value, wholes};
 use ndarray::{Array, ArrayD, IxDyn};
 use prost::Message;
-use recipes::import::proto::{ModelProto, StringStringEntryProto, TensorProto};
+use recipes::import::proto::{AttributeProto, GraphProto, ModelProto, StringStringEntryProto, TensorProto};
 use recipes::pipeline::oracle::tensors::write_as;
 use safetensors::SafeTensors;
 use sdfg::Dtype;
@@ -182,6 +182,65 @@ fn rows_are_read_by_numbers_from_either_end() -> Result<(), Failure> {
     let table = drawn("table", &[4, 2]);
     assert_close(&found, &Array::from_shape_fn((3, 2), |(n, i)| table[[[1, 3, 0][n], i]]).into_dyn());
     assert!(recipe.contains("ids: {dims: [i3], dtype: i64, range: \"[-4, 3]\"}"), "{recipe}");
+    Ok(())
+}
+
+#[test]
+fn a_recurrent_layer_is_a_loop_over_time() -> Result<(), Failure> {
+    let attributes = || vec![int("hidden_size", 2), int("linear_before_reset", 1), text_attribute("direction", "reverse")];
+    let nodes = vec![node("GRU", &["x", "w", "r", "b", "", "h0"], &["y", ""], attributes())];
+    let weights = vec![weight("w", &[1, 6, 3]), weight("r", &[1, 6, 2]), weight("b", &[1, 12]), weight("h0", &[1, 4, 2])];
+    let model = model(nodes, weights, vec![value("x", FLOAT, &["5", "4", "3"])], vec![value("y", FLOAT, &["5", "1", "4", "2"])]);
+    let (recipe, found) = imported(&model, &[], &[("x", Dtype::F32, drawn("x", &[5, 4, 3]))])?;
+    let (x, w, r) = (drawn("x", &[5, 4, 3]), drawn("w", &[1, 6, 3]), drawn("r", &[1, 6, 2]));
+    let (b, h0) = (drawn("b", &[1, 12]), drawn("h0", &[1, 4, 2]));
+    let sigmoid = |v: f64| 1.0 / (1.0 + (-v).exp());
+    let mut wanted = ArrayD::zeros(IxDyn(&[5, 1, 4, 2]));
+    for n in 0..4 {
+        let mut h = [h0[[0, n, 0]], h0[[0, n, 1]]];
+        for t in (0..5).rev() {
+            let of_input = |g: usize| b[[0, g]] + (0..3).map(|i| w[[0, g, i]] * x[[t, n, i]]).sum::<f64>();
+            let of_state = |g: usize| b[[0, 6 + g]] + (0..2).map(|k| r[[0, g, k]] * h[k]).sum::<f64>();
+            let next = [0, 1].map(|u| {
+                let z = sigmoid(of_input(u) + of_state(u));
+                let reset = sigmoid(of_input(2 + u) + of_state(2 + u));
+                (1.0 - z) * (of_input(4 + u) + reset * of_state(4 + u)).tanh() + z * h[u]
+            });
+            h = next;
+            (0..2).for_each(|u| wanted[[t, 0, n, u]] = h[u]);
+        }
+    }
+    assert_close(&found, &wanted);
+    assert!(recipe.contains("y_h[i5+1,"), "{recipe}");
+    Ok(())
+}
+
+#[test]
+fn parts_are_joined_and_chosen_from_either_branch() -> Result<(), Failure> {
+    let branch = |operator: &str, name: &str| GraphProto {
+        node: vec![node(operator, &["a"], &[name], vec![])],
+        output: vec![value(name, FLOAT, &["2", "3"])],
+        ..GraphProto::default()
+    };
+    let graph = |name: &str, g: GraphProto| AttributeProto { name: name.into(), g: Some(g), r#type: 5, ..AttributeProto::default() };
+    let nodes = vec![
+        node("Split", &["x", "parts"], &["a", "b"], vec![int("axis", 0)]),
+        node("ReduceSum", &["b"], &["sum"], vec![int("keepdims", 0)]),
+        node("Greater", &["sum", "zero"], &["is_positive"], vec![]),
+        node("If", &["is_positive"], &["c"], vec![graph("then_branch", branch("Neg", "n")), graph("else_branch", branch("Exp", "e"))]),
+        node("Concat", &["b", "c"], &["y"], vec![int("axis", -2)]),
+    ];
+    let weights = vec![wholes("parts", &[2], &[2, 3]), floats("zero", &[], &[0.0])];
+    let model = model(nodes, weights, vec![value("x", FLOAT, &["5", "3"])], vec![value("y", FLOAT, &["5", "3"])]);
+    let x = drawn("x", &[5, 3]);
+    for sign in [1.0, -1.0] {
+        let x = x.mapv(|v| sign * v);
+        let (recipe, found) = imported(&model, &[], &[("x", Dtype::F32, x.clone())])?;
+        let sum: f64 = (2..5).flat_map(|r| (0..3).map(move |c| (r, c))).map(|(r, c)| x[[r, c]]).sum();
+        let f = |v: f64| if sum > 0.0 { -v } else { v.exp() };
+        assert_close(&found, &Array::from_shape_fn((5, 3), |(r, c)| if r < 3 { x[[r + 2, c]] } else { f(x[[r - 3, c]]) }).into_dyn());
+        assert!(recipe.contains("size("), "{recipe}");
+    }
     Ok(())
 }
 

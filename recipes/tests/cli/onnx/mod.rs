@@ -29,6 +29,10 @@ pub fn ints(name: &str, ints: &[i64]) -> AttributeProto {
     AttributeProto { name: name.into(), ints: ints.to_vec(), r#type: 7, ..AttributeProto::default() }
 }
 
+pub fn text_attribute(name: &str, s: &str) -> AttributeProto {
+    AttributeProto { name: name.into(), s: s.into(), r#type: 3, ..AttributeProto::default() }
+}
+
 pub fn floats(name: &str, dims: &[i64], values: &[f32]) -> TensorProto {
     TensorProto { name: name.into(), dims: dims.to_vec(), data_type: FLOAT, float_data: values.to_vec(), ..TensorProto::default() }
 }
