@@ -2,7 +2,7 @@
 //!
 //! An import writes text: the recipe that a person could have written, and the tensors of its parameters. What comes after it knows
 //! nothing of ONNX. The graph's sizes are known when the nodes are walked, so shapes, axes and whatever is computed from them are numbers
-//! ([`fold`]); values that depend on inputs become steps in index notation ([`operators`]). A value may be a [`view::View`] of a tensor, so
+//! (`fold`); values that depend on inputs become steps in index notation (`operators`). A value may be a *view* of a tensor, so
 //! that Transpose, Reshape, Slice and Expand are subscripts of the steps that read it.
 //!
 //! ```text
