@@ -3,11 +3,15 @@
 //! Element `i` of every given tensor is `((7·i mod 11) − 5) / 4`, so all results are multiples of 1/16 and compared exactly: by the sum of
 //! all elements, and by that of all elements times their places, as `torch.arange` numbers them.
 
+use kernels::device::Device;
+use kernels::target::cpu::Cores;
+use kernels::{KernelSpec, Toolchain};
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::load_str;
 use recipes::pipeline::variants::programs::programs;
+use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors, interpret};
-use sdfg::{Role, Sdfg};
+use sdfg::{Bindings, Layout, Role, Sdfg};
 use transforms::autodiff::differentiate;
 use transforms::verify::gradients::{Differences, check_gradients};
 
@@ -387,4 +391,27 @@ fn gradients_of_windows_are_their_differences() {
         let differences = Differences { random: 2, single: 9 };
         check_gradients(&forward, &options, &inputs, &gradients, &differences, &RUN).unwrap_or_else(|why| panic!("{why} in {text}"));
     }
+}
+
+/// Programs that are large at small sizes, too, are checked with all sizes 1: a direct product has then no axis of more than one step.
+#[test]
+fn direct_products_have_code_where_all_sizes_are_1() {
+    let text = "model: m\ndims: {n: 1, c: 3, o: 64, r: 3, h: 30, p: 28}\ndtype: f32\ninputs: {x: [n, c, h]}\nparameters: {k: [o, c, r]}\n\
+                steps:\n  - \"y[n,o,p] = k[o,c,r] * x[n,c,p+r]\"\n";
+    let recipe = load_str("windows.yaml", text, &[]).unwrap_or_else(|errors| panic!("{errors}"));
+    let program = programs(&recipe, false).unwrap().unfused;
+    let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels");
+    let cores = Cores { toolchain: Toolchain { cache: cache.into(), ..Toolchain::system().unwrap() } };
+    let (_, _, unit) = program.units().into_iter().next().expect("a product");
+    let spec = KernelSpec::new(&program, &unit).unwrap();
+    let space = cores.space(&spec).unwrap();
+    let direct = |config: &KernelConfig| config.knobs.get("form") == Some("direct") && config.layouts.values().all(Layout::is_plain);
+    let mut tried = 0;
+    for config in (0..space.count()).map(|n| space.config(n)).filter(direct).take(3) {
+        let ones: Bindings = program.sizes.keys().map(|size| (size.clone(), 1)).collect();
+        let small = spec.with_sizes(&ones).unwrap();
+        cores.compile(&small, &config).unwrap_or_else(|error| panic!("{config}: {error}"));
+        tried += 1;
+    }
+    assert!(tried > 0, "no direct product");
 }
