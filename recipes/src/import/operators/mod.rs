@@ -11,9 +11,11 @@ mod normalization;
 mod places;
 mod pointwise;
 mod pooling;
+mod quantization;
 mod recurrent;
 mod reduction;
 mod resize;
+mod rotary;
 
 use super::error::Refusal;
 use super::graph::Value;
@@ -24,7 +26,9 @@ pub type Operator = fn(&mut Node) -> Result<Vec<Value>, Refusal>;
 
 const FAMILIES: &[&[(&str, Operator)]] = &[
     attention::ALL,
+    quantization::ALL,
     recurrent::ALL,
+    rotary::ALL,
     resize::ALL,
     pointwise::ALL,
     layout::ALL,

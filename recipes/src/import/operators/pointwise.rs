@@ -12,8 +12,17 @@ type Results = Result<Vec<Value>, Refusal>;
 
 pub const ALL: &[(&str, Operator)] = &[
     ("Abs", |n| unary(n, |x| format!("abs({x})"))),
+    ("Acosh", |n| unary(n, |x| format!("log({x} + sqrt({x} * {x} - 1))"))),
     ("Add", |n| pair(n, |a, b| format!("{a} + {b}"))),
     ("And", |n| truth(n, |a, b| format!("{a} * {b}"))),
+    // Of the magnitude, whose logarithm loses no digits; the function is odd.
+    ("Asinh", |n| {
+        unary(n, |x| {
+            let a = format!("abs({x})");
+            format!("where({x} < 0, -1, 1) * log1p({a} + {a} * {a} / (1 + sqrt({a} * {a} + 1)))")
+        })
+    }),
+    ("Atanh", |n| unary(n, |x| format!("0.5 * log1p(2 * {x} / (1 - {x}))"))),
     ("Cast", cast),
     ("CastLike", cast),
     ("Ceil", |n| unary(n, |x| format!("-floor(-{x})"))),
