@@ -7,15 +7,16 @@ use crate::packing::divide::divide;
 use crate::phases::{Part, Place};
 use sdfg::config::KernelConfig;
 
-/// The dims along which all that the kernels of a body write can be divided, as the first of them has them.
+/// The dims that at least half of what the kernels of a body write have, in order of first appearance.
 pub(super) fn dims(body: &Body) -> Vec<String> {
     let written = |kernel: &KernelSpec| -> Vec<Vec<String>> {
         let arguments = kernel.arguments();
         arguments.into_iter().filter(|a| a.access == crate::ArgumentAccess::Write).map(|a| a.dims).collect()
     };
     let all: Vec<Vec<String>> = body.kernels.iter().flat_map(written).collect();
-    let Some((first, rest)) = all.split_first() else { return vec![] };
-    first.iter().filter(|dim| rest.iter().all(|dims| dims.contains(dim))).cloned().collect()
+    let dims: indexmap::IndexSet<&String> = all.iter().flatten().collect();
+    let often = |dim: &&String| 2 * all.iter().filter(|dims| dims.contains(*dim)).count() >= all.len();
+    dims.into_iter().filter(often).cloned().collect()
 }
 
 /// The configuration with the points of a kernel of a body divided along a dim among so many workers, if then none of them needs another one's

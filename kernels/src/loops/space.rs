@@ -1,5 +1,5 @@
 //! Every way to run a loop: a layout of each tensor that the body reads as a whole, and one of the best configurations of each kernel of
-//! the body under these layouts, at any of its divisions: with a barrier where a kernel needs it, or with all kernels divided along one dim.
+//! the body under these layouts, at any of its divisions: with a barrier after each kernel, or with all kernels that allow it divided along one dim.
 
 use super::body::{Body, joined};
 use super::divided::{dims, divided};
@@ -18,6 +18,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 const CHOICES: usize = 8;
 /// Choices for all kernels of a body together, at most: a loop has few enough to be listed.
 const TOGETHER: usize = 4096;
+/// Configurations that are tried to find those that can be divided along a dim.
+const TRIED: usize = 64;
 /// Configurations that are compared for that.
 const CONSIDERED: u64 = 512;
 
@@ -35,7 +37,7 @@ type RankedByLayouts = HashMap<(usize, usize, Vec<usize>), Option<Ranked>>;
 
 pub struct LoopSpace {
     body: Body,
-    /// How the device divides points, and the dims along which all kernels of the body can be divided.
+    /// How the device divides points, and the dims along which at least half of the body's kernels can be divided.
     partitioned: Option<Partitioned>,
     divisions: Vec<String>,
     tensors: Vec<TensorChoice>,
@@ -95,12 +97,12 @@ impl LoopSpace {
         // Every layout of a slice must be one of its kernels'.
         space.choice(0).ok_or_else(|| unsupported(spec, "a kernel of its body has no layout in which the times come first"))?;
         let (first, _) = space.choice(0).unwrap_or_default();
-        let can = |space: &LoopSpace, at: usize| (0..space.body.kernels.len()).all(|kernel| space.ranked(kernel, at, &first).is_some());
         for dim in dims(&space.body).into_iter().filter(|_| space.partitioned.is_some()) {
             space.divisions.push(dim);
-            if !can(&space, space.divisions.len()) {
+            let (all, at) = (space.body.kernels.len(), space.divisions.len());
+            let can = (0..all).filter(|kernel| space.divide(*kernel, at, &first).is_some()).count();
+            if 2 * can < all {
                 space.divisions.pop();
-                space.ranked.write().unwrap_or_else(PoisonError::into_inner).retain(|(_, at, _), _| *at <= space.divisions.len());
             }
         }
         Ok(space)
@@ -134,7 +136,8 @@ impl LoopSpace {
         }
         let found = match division {
             0 => self.rank(kernel, &self.outer(picks)),
-            _ => self.divide(kernel, division, picks),
+            // A kernel that cannot be divided keeps its barriers.
+            _ => self.divide(kernel, division, picks).or_else(|| self.rank(kernel, &self.outer(picks))),
         };
         let found = found.map(Arc::new);
         self.ranked.write().unwrap_or_else(PoisonError::into_inner).insert(key, found.clone());
@@ -144,19 +147,25 @@ impl LoopSpace {
     /// Of a kernel's best configurations those that can be divided along a dim.
     fn divide(&self, kernel: usize, division: usize, picks: &[usize]) -> Option<Vec<Choice>> {
         let (dim, partitioned) = (self.divisions.get(division - 1)?, self.partitioned?);
-        let (spec, tensors) = (&self.body.kernels[kernel], self.spaces[kernel].tensors());
+        let (spec, space) = (&self.body.kernels[kernel], &self.spaces[kernel]);
         let mut found: Vec<Choice> = Vec::new();
-        for (config, cost, _) in self.ranked(kernel, 0, picks)?.iter() {
-            let Some(config) = divided(&self.body, spec, config, dim, cores(), partitioned) else { continue };
-            let identity = crate::kernel::identity(spec, tensors, &config);
+        let numbers = self.numbers(kernel, &self.outer(picks))?.into_iter().map(|(n, cost)| (space.config(n), cost));
+        // Libraries share out their work by themselves.
+        for (config, cost) in numbers.filter(|(config, _)| config.knobs.get("library").is_none()).take(TRIED) {
+            let Some(config) = divided(&self.body, spec, &config, dim, cores(), partitioned) else { continue };
+            let identity = crate::kernel::identity(spec, space.tensors(), &config);
             if found.iter().all(|(.., known)| *known != identity) {
-                found.push((config, *cost, identity));
+                found.push((config, cost, identity));
+            }
+            if found.len() == CHOICES {
+                break;
             }
         }
         (!found.is_empty()).then_some(found)
     }
 
-    fn rank(&self, kernel: usize, outer: &KernelConfig) -> Option<Vec<Choice>> {
+    /// The numbers of a kernel's configurations under layouts of the loop's tensors, with their predicted costs, the least first.
+    fn numbers(&self, kernel: usize, outer: &KernelConfig) -> Option<Vec<(u64, f64)>> {
         let space = &self.spaces[kernel];
         let mut at = 0u64;
         for tensor in space.tensors() {
@@ -170,7 +179,12 @@ impl LoopSpace {
         let costed = |n: u64| (n, space.predicted_cost(n));
         let mut numbers: Vec<(u64, f64)> = (0..considered).map(|n| costed(at * knobs + n * (knobs / considered))).collect();
         numbers.sort_by(|a, b| a.1.total_cmp(&b.1));
-        let mut seen = BTreeSet::new();
+        Some(numbers)
+    }
+
+    /// The best configurations of a kernel under layouts of the loop's tensors.
+    fn rank(&self, kernel: usize, outer: &KernelConfig) -> Option<Vec<Choice>> {
+        let (space, mut numbers, mut seen) = (&self.spaces[kernel], self.numbers(kernel, outer)?, BTreeSet::new());
         numbers.retain(|(n, _)| seen.len() < CHOICES && seen.insert(space.identity(*n)));
         let choices = numbers.into_iter().map(|(n, cost)| (space.config(n), cost, space.identity(n)));
         Some(choices.collect::<Vec<_>>()).filter(|found| !found.is_empty())

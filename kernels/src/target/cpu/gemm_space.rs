@@ -1,23 +1,24 @@
-//! A contraction on its own, on the cores: generated products as rivals of the libraries.
+//! A contraction on its own, on the cores: generated code as a rival of the libraries. Products of matrices are walked in tiles; those of a
+//! matrix and a vector are loops like any others.
 
 use crate::kernel::{ConfigSpace, TensorChoice};
 use crate::target::cpu::gemm_library::ContractionSpace;
-use crate::tiles::{TileSpace, is_tiled};
+use crate::target::cpu::templates::is_generated;
 use sdfg::config::KernelConfig;
 
 /// Libraries and generated products: for each combination of layouts first the knobs of the former, then of the latter.
 pub struct GemmSpace {
     libraries: ContractionSpace,
-    generated: TileSpace,
+    generated: Box<dyn ConfigSpace>,
     /// Configurations for one combination of layouts.
     knobs: [u64; 2],
-    /// Predicted bytes of the generated product at its best.
+    /// Predicted cost of the generated code at its best.
     least: f64,
 }
 
 impl GemmSpace {
     /// `None` if the two do not take the same tensors.
-    pub fn new(libraries: ContractionSpace, generated: TileSpace) -> Option<Self> {
+    pub fn new(libraries: ContractionSpace, generated: Box<dyn ConfigSpace>, least: f64) -> Option<Self> {
         let alike = |(a, b): (&TensorChoice, &TensorChoice)| a.data == b.data && b.layouts.starts_with(&a.layouts);
         let both = || libraries.tensors().iter().zip(generated.tensors());
         if libraries.tensors().len() != generated.tensors().len() || !both().all(alike) {
@@ -25,7 +26,6 @@ impl GemmSpace {
         }
         let layouts = |tensors: &[TensorChoice]| tensors.iter().map(|t| t.layouts.len() as u64).product::<u64>();
         let knobs = [libraries.count() / layouts(libraries.tensors()), generated.count() / layouts(generated.tensors())];
-        let least = generated.bytes();
         Some(GemmSpace { libraries, generated, knobs, least })
     }
 
@@ -82,6 +82,6 @@ impl ConfigSpace for GemmSpace {
     }
 
     fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {
-        if is_tiled(config) { self.generated.matches_rule_of_thumb(config) } else { self.libraries.matches_rule_of_thumb(config) }
+        if is_generated(config) { self.generated.matches_rule_of_thumb(config) } else { self.libraries.matches_rule_of_thumb(config) }
     }
 }

@@ -20,6 +20,9 @@ use sdfg::{Class, Container, Expr, Layout, Range, Scope, Unit};
 use std::borrow::Cow;
 use std::sync::Arc;
 
+/// Configurations that are compared for the least predicted cost of a space.
+const RANKED: u64 = 256;
+
 /// Every way to run a unit.
 ///
 /// # Errors
@@ -40,14 +43,32 @@ pub fn space(spec: &KernelSpec) -> Result<Box<dyn ConfigSpace>, KernelError> {
                 return Ok(Box::new(direct));
             }
             let libraries = || ContractionProblem::on_cores(spec).map(|problem| ContractionSpace::new(problem, cores()));
-            let generated = tiles::expanded(spec).and_then(|scope| Ok(TileSpace::new(&scope)?.in_panels(width())));
-            match generated.ok().and_then(|generated| Some(GemmSpace::new(libraries().ok()?, generated))).flatten() {
+            match generated(spec).and_then(|(generated, least)| GemmSpace::new(libraries().ok()?, generated, least)) {
                 Some(both) => Ok(Box::new(both)),
                 None => Ok(Box::new(libraries()?)),
             }
         }
         _ => Err(no_template(spec)),
     }
+}
+
+/// Generated code of a contraction, and its predicted cost at its best: tiles, or loops where one factor is a vector.
+fn generated(spec: &KernelSpec) -> Option<(Box<dyn ConfigSpace>, f64)> {
+    let scope = tiles::expanded(spec).ok()?;
+    if let Ok(tiles) = TileSpace::new(&scope) {
+        let tiles = tiles.in_panels(width());
+        let least = tiles.bytes();
+        return Some((Box::new(tiles), least));
+    }
+    let maps = MapSpace::new(&scope).ok()?;
+    let some = (0..maps.count().min(RANKED)).map(|n| maps.predicted_cost(n * (maps.count() / maps.count().min(RANKED))));
+    let least = some.fold(f64::INFINITY, f64::min);
+    Some((Box::new(maps), least))
+}
+
+/// Whether a configuration of a contraction is of generated code, not of a library.
+pub fn is_generated(config: &KernelConfig) -> bool {
+    tiles::is_tiled(config) || config.knobs.get("order").is_some()
 }
 
 /// A unit under a configuration, ready to run.
@@ -66,7 +87,7 @@ pub fn compile(spec: &KernelSpec, config: &KernelConfig, toolchain: &Toolchain) 
             Ok(Arc::new(if matches!(spec, Cow::Owned(_)) { kernel.undivided() } else { kernel }))
         }
         Unit::Operation(o) if is_scatter(o) => Ok(Arc::new(ScatterKernel::new(spec, config)?)),
-        Unit::Operation(o) if is_windowed(o) || (o.class() == Class::Contraction && tiles::is_tiled(config)) => {
+        Unit::Operation(o) if is_windowed(o) || (o.class() == Class::Contraction && is_generated(config)) => {
             compile(&tiles::expanded(spec)?, config, toolchain)
         }
         Unit::Operation(o) if o.class() == Class::Contraction => Ok(Arc::new(ContractionKernel::new(spec, config, cores())?)),
@@ -82,7 +103,7 @@ pub fn source(spec: &KernelSpec, config: &KernelConfig) -> Option<CSource> {
             let source = if tiles::is_tiled(&config) { cpu::tiles::source } else { cpu::maps::source };
             source(&spec, &config).ok()
         }
-        Unit::Operation(o) if is_windowed(o) || tiles::is_tiled(config) => source(&tiles::expanded(spec).ok()?, config),
+        Unit::Operation(o) if is_windowed(o) || is_generated(config) => source(&tiles::expanded(spec).ok()?, config),
         _ => None,
     }
 }
@@ -134,7 +155,7 @@ pub fn partitioned(spec: &KernelSpec, config: &KernelConfig) -> Option<Partition
             let lower = if tiles::is_tiled(&config) { tiles::lower } else { maps::lower };
             Some(PartitionedNest::of(&spec, &lower(&spec, &config).ok()?))
         }
-        Unit::Operation(o) if is_windowed(o) || tiles::is_tiled(config) => partitioned(&tiles::expanded(spec).ok()?, config),
+        Unit::Operation(o) if is_windowed(o) || is_generated(config) => partitioned(&tiles::expanded(spec).ok()?, config),
         _ => None,
     }
 }
