@@ -5,6 +5,7 @@ pub mod options;
 pub mod race;
 pub mod record;
 pub mod relayout;
+pub mod settling;
 pub mod space;
 pub mod store;
 pub mod sweep;

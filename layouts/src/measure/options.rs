@@ -21,6 +21,8 @@ pub struct SweepOptions {
     pub twins: u64,
     /// Whether making code takes so long that a configuration of a small kernel costs what one of a large kernel does.
     pub costly: bool,
+    /// The relative gain below which the rest of the budget is not used (see [`crate::measure::settling`]); `None` uses all of it.
+    pub settle: Option<f64>,
 }
 
 impl Default for SweepOptions {
@@ -35,6 +37,7 @@ impl Default for SweepOptions {
             twin_share: 0.03,
             twins: 1024,
             costly: false,
+            settle: None,
         }
     }
 }

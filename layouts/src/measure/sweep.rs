@@ -23,6 +23,7 @@ use crate::measure::options::SweepOptions;
 use crate::measure::race::{Limit, Race};
 use crate::measure::record::{Measurement, Outcome};
 use crate::measure::relayout::RelayoutCosts;
+use crate::measure::settling::Settling;
 use crate::measure::space::{Bench, Clock, Fault, KernelSpace, RelayoutSpace, Timing, relayout_config, relayout_name};
 use crate::measure::store::{Store, StoreError};
 use crate::measure::tally::Tally;
@@ -71,6 +72,8 @@ pub struct Report {
     pub tallies: BTreeMap<String, Tally>,
     /// Runs of the bench in this sweep, relayouts and finalists included.
     pub timed: u64,
+    /// Whether it ended before its budget did, because the rest promised too little.
+    pub settled: bool,
 }
 
 impl Report {
@@ -124,6 +127,8 @@ struct Track<'a> {
     /// Seconds.
     spent: f64,
     gain: f64,
+    /// Configurations that were looked at in this sweep.
+    tried: u64,
     done: bool,
 }
 
@@ -160,9 +165,10 @@ pub struct Sweeper<'a> {
 /// Measures the spaces; see the head of this file.
 pub fn sweep(sweeper: &mut Sweeper, spaces: &[&dyn KernelSpace], relayouts: &[RelayoutSpace]) -> Result<Report, SweepError> {
     let mut tracks: Vec<Track> = spaces.iter().map(|space| sweeper.track(*space)).collect();
-    let finish = sweeper.run(&mut tracks, relayouts);
+    let mut settled = false;
+    let finish = sweeper.run(&mut tracks, relayouts, &mut settled);
     let tallies = tracks.iter().map(|t| (t.space.name().to_string(), t.tally)).collect();
-    Ok(Report { finish: finish?, tallies, timed: sweeper.timed })
+    Ok(Report { finish: finish?, tallies, timed: sweeper.timed, settled })
 }
 
 impl Sweeper<'_> {
@@ -177,6 +183,7 @@ impl Sweeper<'_> {
             identities: known.map(|m| m.identity.clone()).collect(),
             spent: 0.0,
             gain: 1.0,
+            tried: 0,
             done: self.breaks(space.key()) >= BREAKS,
         }
     }
@@ -195,7 +202,8 @@ impl Sweeper<'_> {
         over.then_some(Finish::Budget)
     }
 
-    fn run(&mut self, tracks: &mut [Track], relayouts: &[RelayoutSpace]) -> Result<Finish, SweepError> {
+    fn run(&mut self, tracks: &mut [Track], relayouts: &[RelayoutSpace], settled: &mut bool) -> Result<Finish, SweepError> {
+        let mut settling = Settling::new(self.clock.elapsed());
         let spaces: Vec<&dyn KernelSpace> = tracks.iter().map(|t| t.space).collect();
         let tensors = SelectionProblem::of(&spaces, relayouts, BTreeMap::new(), Vec::new()).tensors;
         let mut costs = RelayoutCosts::default();
@@ -223,6 +231,9 @@ impl Sweeper<'_> {
         let mut finish = Finish::Exhausted;
         // Seconds spent for gain, and equally.
         let (mut gainful, mut equal) = (0.0, 0.0);
+        let sum = |tracks: &[Track]| tracks.iter().map(|t| t.race.best_ms()).sum::<Option<f64>>();
+        let mut best = sum(tracks);
+        best.iter().for_each(|ms| settling.reached(self.clock.elapsed(), *ms));
         loop {
             let for_gain = gainful <= equal;
             let costly = self.options.costly;
@@ -240,6 +251,17 @@ impl Sweeper<'_> {
             let before = track.spent;
             self.advance(track, &costs)?;
             *(if for_gain { &mut gainful } else { &mut equal }) += track.spent - before;
+            let Some((goal, budget)) = self.options.settle.zip(self.options.budget) else { continue };
+            let now = sum(tracks);
+            if now != best {
+                best = now;
+                best.iter().for_each(|ms| settling.reached(self.clock.elapsed(), *ms));
+            }
+            let least = tracks.iter().filter(|t| !t.done).map(|t| t.tried).min().unwrap_or(u64::MAX);
+            if settling.promised(self.clock.elapsed(), budget, least).is_some_and(|promised| promised < goal) {
+                (finish, *settled) = (Finish::Budget, true);
+                break;
+            }
         }
         if finish == Finish::Budget {
             self.find_twins(tracks)?;
@@ -293,6 +315,7 @@ impl Sweeper<'_> {
             track.done = true;
             return Ok(());
         };
+        track.tried += 1;
         let began = self.clock.elapsed();
         let (space, config) = (track.space, track.space.config(n));
         let known = self.store.get(space.key(), &config).map(counted);

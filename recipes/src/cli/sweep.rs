@@ -236,7 +236,7 @@ impl MeasureArgs {
     }
 
     /// Measures as long as there is time. The rest of the command is expected to take `later` times as long.
-    pub fn sweep(&self, session: &mut MeasurementSession, later: f64) -> Result<SweptPrograms, PipelineError> {
+    pub fn sweep(&self, session: &mut MeasurementSession, later: f64, settle: Option<f64>) -> Result<SweptPrograms, PipelineError> {
         let (known, began) = (session.store.all().count(), session.began);
         if let Some(load) = session.watch.settled().filter(Load::busy) {
             errln!("this machine is busy, {load}: times vary, and those that are disturbed are taken again");
@@ -289,6 +289,7 @@ impl MeasureArgs {
                 memory: session.memory,
                 ledger: &mut session.ledger,
                 hopeless_ms: None,
+                settle,
                 budget: MeasurementBudget::until(left.and_then(|left| began.checked_add(left))),
                 progress: &mut progress,
             };
@@ -396,7 +397,7 @@ pub fn coverage(sweeps: &SweptPrograms) -> Table {
 impl SweepArgs {
     pub fn run(&self) -> Result<(), PipelineError> {
         let mut session = self.measure.open()?;
-        let sweeps = self.measure.sweep(&mut session, 0.0)?;
+        let sweeps = self.measure.sweep(&mut session, 0.0, None)?;
         self.measure.table(&coverage(&sweeps));
         sweeps.left_out.iter().for_each(|why| self.measure.say(&format!("{why}\n")));
         self.measure.say(&format!(

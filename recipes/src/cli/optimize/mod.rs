@@ -22,6 +22,7 @@ use bench::unit::significant;
 use clap::Args;
 use kernels::device::Device;
 use layouts::Finish;
+use layouts::candidates::Shard;
 use layouts::exact::Limits;
 use race::{PlanRace, RaceResult, contenders, reserve};
 use std::collections::BTreeSet;
@@ -40,21 +41,31 @@ pub struct OptimizeArgs {
     /// Take the plan that needs the least memory among plans that take at most this much longer than the fastest
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "1%")]
     pub memory_slack: f64,
+    /// Use all of --budget, also for programs of which more measuring promises to gain less than 1%
+    #[arg(long)]
+    pub whole_budget: bool,
     /// Print where the time went: wall-clock and processor seconds of each phase, and what was made and measured
     #[arg(long)]
     pub timings: bool,
 }
 
+/// The relative gain in time below which a program is measured no further.
+const WORTH: f64 = 0.01;
+
 /// Time for timing plans as wholes, if no option gives it.
 const TIMING: Duration = Duration::from_secs(20);
+/// The same at least, unless the budget is small.
+const LEAST_TIMING: Duration = Duration::from_secs(3);
 /// The same as a part of the budget. All timings of wholes together take two and a half times as long.
 const TIMED: f64 = 0.25;
 
 impl OptimizeArgs {
-    /// Time for timing wholes.
-    pub fn timing(&self) -> Duration {
+    /// Time for timing wholes, after a sweep that took so long.
+    pub fn timing(&self, took: Duration) -> Duration {
         let own = || self.measure.bound().map_or(TIMING, |budget| TIMING.min(budget.mul_f64(TIMED)));
-        self.timing.unwrap_or_else(own)
+        // A sweep that ended early took less than its budget.
+        let most = self.measure.bound().map_or(TIMING, |_| took.mul_f64(TIMED).max(LEAST_TIMING));
+        self.timing.unwrap_or_else(|| own().min(most))
     }
 
     pub fn run(&self) -> Result<(), PipelineError> {
@@ -63,10 +74,20 @@ impl OptimizeArgs {
         }
         timings::start();
         let mut session = self.measure.open()?;
-        let sweeps = self.measure.sweep(&mut session, 1.0)?;
+        let settle = (!self.whole_budget && !self.measure.exhaustive && self.measure.shard == Shard::WHOLE).then_some(WORTH);
+        let sweeps = self.measure.sweep(&mut session, 1.0, settle)?;
         self.measure.table(&coverage(&sweeps));
         let stored = session.store.all().count();
         self.say(&format!("{stored} configurations are stored; {}", session.pace));
+        let unused: Vec<Duration> = sweeps.variants.iter().chain(&sweeps.trials).chain(&sweeps.unfused).filter_map(|s| s.unused).collect();
+        if !unused.is_empty() {
+            let (programs, seconds) = (unused.len(), unused.iter().sum::<Duration>().as_secs_f64());
+            self.say(&format!(
+                "{programs} programs were measured no further: what the rest of their shares promised, {seconds:.0} s of the budget, was less \
+                 than {:.0}% of their time. --whole-budget uses it",
+                100.0 * WORTH
+            ));
+        }
         let mut outcome = RunSummary::of(&sweeps, stored, session.pace);
         if sweeps.finish == Finish::Interrupted {
             self.say(INTERRUPTED);

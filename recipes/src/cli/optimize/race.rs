@@ -95,6 +95,8 @@ pub struct PlanRace<'a> {
     whole: RunClock,
     /// When the race began, and the command's budget.
     clock: (Instant, Option<Duration>),
+    /// Time for timing wholes.
+    timing: Duration,
 }
 
 const POLICY: BudgetPolicy = BudgetPolicy::DEFAULT;
@@ -171,6 +173,7 @@ impl<'a> PlanRace<'a> {
             verdicts: PlanChecks::new(say),
             whole: RunClock { began: session.began, expected: args.measure.bound().map(|bound| 2 * bound) },
             clock: (Instant::now(), args.measure.bound()),
+            timing: args.timing(session.began.elapsed()),
         })
     }
 
@@ -285,7 +288,7 @@ impl<'a> PlanRace<'a> {
         // A first race of all candidates shows which are worth more time.
         let together = session.together(&mut candidates, say)?;
         let stage = Stage::new(&self.whole, "timing plans as wholes");
-        let first = self.time(&candidates, self.args.timing() / 2)?;
+        let first = self.time(&candidates, self.timing / 2)?;
         drop(stage);
         let again = if self.over(POLICY.reselecting) { vec![] } else { self.again(&candidates, &first)? };
         let fastest = winner(&first, 0.0, &BTreeSet::new());
@@ -310,7 +313,7 @@ impl<'a> PlanRace<'a> {
         let slack = self.args.memory_slack;
         let _stage = Stage::new(&self.whole, "timing the best plans and the baselines");
         // Baselines compete: a plan that is slower than the unfused program is not taken.
-        let race = finals(&candidates, first, slack, |again| self.time(again, self.args.timing()))?;
+        let race = finals(&candidates, first, slack, |again| self.time(again, self.timing))?;
         let Some(Race { timed, mut taken, mut fastest }) = race else { return Ok(None) };
         // The first plan was compared at full size, so its successor must be too: kernels with a missing synchronization fail only there,
         // where runs are long.
@@ -332,7 +335,7 @@ impl<'a> PlanRace<'a> {
             let is_it = |at: usize| candidates.get(at).is_some_and(|c| c.program == swept.program);
             let first = self.sweeps.variants.iter().position(|s| s.program == swept.program) == Some(n);
             if first && (is_it(0) || is_it(fastest)) {
-                let (session, of, limit) = (self.session, (&self.tensors, &RUN), self.args.timing() / 4);
+                let (session, of, limit) = (self.session, (&self.tensors, &RUN), self.timing / 4);
                 found.extend(reselect_in_step(swept, &known, &session.store, of, &session.pool, &session.device, limit)?);
             }
         }
@@ -360,7 +363,7 @@ impl<'a> PlanRace<'a> {
 
     /// The candidate with every kernel in the configuration that is fastest within the step.
     fn within(&self, candidate: &Candidate) -> Result<Option<Candidate>, PipelineError> {
-        let (session, of, limit) = (self.session, (&self.tensors, &RUN), self.args.timing() / 2);
+        let (session, of, limit) = (self.session, (&self.tensors, &RUN), self.timing / 2);
         let found = tune_in_step(candidate, &session.store, of, &session.pool, &session.device, limit)?;
         if let Some(found) = &found {
             let said = format!("\nkernels of {} that are faster otherwise within the step\n", candidate.name);

@@ -87,6 +87,7 @@ fn part(shared: &Shared, n: usize) -> Result<(), PipelineError> {
         shard: Shard { index: shared.shard.index + shared.shard.of * n as u64, of: shared.shard.of * of },
         ledger: &mut ledger,
         hopeless_ms: None,
+        settle: None,
         budget: MeasurementBudget::default(),
         progress: &mut |told| (shared.progress)(told),
     };

@@ -7,7 +7,7 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::measure::{
     BudgetPolicy, Extent, MemoryLimit, QUICK, SweepContext, SweptProgram, build_problem, pytorch_order, sweep_posed, sweep_program,
 };
-use crate::pipeline::oracle::{difference, with_small_sizes};
+use crate::pipeline::oracle::{Expectation, with_small_sizes};
 use crate::pipeline::run::{Candidate, Target};
 use crate::pipeline::variants::{KernelSource, PartialFusionLog, Programs, Variant, VariantId, VariantKey, merge_variants};
 use crate::timings::{Phase, during, enter};
@@ -18,6 +18,7 @@ use layouts::exact::Limits;
 use layouts::{Finish, Method, SelectError, Selection, Store};
 use sdfg::Sdfg;
 use sdfg::config::Configuration;
+use std::cell::OnceCell;
 use std::time::Duration;
 
 /// Every program of a recipe that fits into memory, swept; the unfused one is last.
@@ -255,6 +256,8 @@ fn combine(
     let among = layouts::SelectionProblem::among(&problems);
     let lenders: Vec<KernelSource> = labels.iter().zip(lent).map(|(name, (variant, _))| KernelSource { name, variant }).collect();
     let known = lent.iter().flat_map(|(_, swept)| &swept.problem.kernels).map(|k| k.key.clone()).collect();
+    let first = with_small_sizes(&lent[0].0.program);
+    let expected: OnceCell<Expectation> = OnceCell::new();
     let mut found: Option<(Variant, SweptProgram)> = None;
     for round in 1..=POLICY.merging_rounds {
         let variants =
@@ -270,7 +273,7 @@ fn combine(
             return Err(PipelineError::Combined(why));
         }
         // The program is checked before it is timed: the same name could stand for different values in two programs.
-        let computed = || difference(&with_small_sizes(&lent[0].0.program), &with_small_sizes(&variant.program));
+        let computed = || expected.get_or_init(|| Expectation::of(&first)).difference(&with_small_sizes(&variant.program));
         if let Some(wrong) = during(Phase::Check, computed) {
             return Err(PipelineError::Combined(format!("they would compute something else: {wrong}")));
         }

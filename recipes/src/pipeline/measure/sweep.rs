@@ -46,6 +46,8 @@ pub struct SweepContext<'a> {
     /// Milliseconds: a program whose kernels take longer in total after a first look at each is given up, since others are that much
     /// faster.
     pub hopeless_ms: Option<f64>,
+    /// The relative gain below which the rest of a program's share is not used; `None` uses all of it.
+    pub settle: Option<f64>,
     pub progress: &'a mut dyn FnMut(SweepEvent),
 }
 
@@ -66,7 +68,7 @@ impl<'a> SweepContext<'a> {
     ) -> Self {
         let (shard, cache, memory) = (Shard::WHOLE, Cache::Warm, MemoryLimit::UNKNOWN);
         let budget = MeasurementBudget::default();
-        SweepContext { pool, device, store, interrupt, shard, cache, memory, ledger, budget, hopeless_ms: None, progress }
+        SweepContext { pool, device, store, interrupt, shard, cache, memory, ledger, budget, hopeless_ms: None, settle: None, progress }
     }
 }
 
@@ -95,6 +97,8 @@ pub struct SweptProgram {
     pub kernels: Vec<SweptKernel>,
     pub report: Report,
     pub spent: PhaseTimes,
+    /// The part of its share of the budget that was left when more measuring promised too little.
+    pub unused: Option<Duration>,
 }
 
 /// A weight, its gradient and its value in the next step share a layout.
@@ -208,7 +212,7 @@ pub fn sweep_posed(
     let (made, mut firsts) =
         (bench.prepare(&held, &known, budget.and_then(|b| Instant::now().checked_add(b.mul_f64(POLICY.precompiling)))), None);
     let prepared = clock.elapsed();
-    let mut given_up = false;
+    let (mut given_up, mut ends) = (false, budget);
     // On a GPU compiling takes far longer than timing, and confirming leaves most of its share: another search uses that time.
     let devices = !with.device.is_host();
     let mut searched = || -> Result<Report, PipelineError> {
@@ -222,7 +226,7 @@ pub fn sweep_posed(
             }
             progress(SweepEvent::Measured(name, p));
         };
-        let options = SweepOptions { budget, shard: with.shard, costly: devices, ..SweepOptions::default() };
+        let options = SweepOptions { budget, shard: with.shard, costly: devices, settle: with.settle, ..SweepOptions::default() };
         let mut sweeper = Sweeper {
             bench: &mut bench,
             clock: &clock,
@@ -248,23 +252,29 @@ pub fn sweep_posed(
         let mut began = Duration::ZERO;
         loop {
             // The time that is left is split between searching, refining and confirming.
-            let until = |later: f64| budget.map(|b| began + b.saturating_sub(began).mul_f64(1.0 - later));
-            sweeper.options.budget = until(if trial { 0.0 } else { POLICY.confirming + POLICY.refining });
+            let until = |end: Option<Duration>, later: f64| end.map(|b| began + b.saturating_sub(began).mul_f64(1.0 - later));
+            sweeper.options.budget = until(budget, if trial { 0.0 } else { POLICY.confirming + POLICY.refining });
             let last = sweeper.options.budget.map_or(1.0, |b| 1.0 - began.as_secs_f64() / b.as_secs_f64().max(f64::MIN_POSITIVE));
             sweeper.options = sweeper.options.clone().for_the_last(last.clamp(0.0, 1.0));
             let report = sweep(&mut sweeper, &spaces, &relayouts)?;
             if report.finish == Finish::Interrupted || trial {
                 return Ok(report);
             }
-            sweeper.options.budget = until(POLICY.confirming);
+            if report.settled {
+                // Refining and confirming take what they would of a budget that ends when this search did.
+                let searched = clock.elapsed().saturating_sub(began);
+                let whole = began + searched.div_f64(1.0 - POLICY.confirming - POLICY.refining);
+                ends = Some(budget.map_or(whole, |budget| budget.min(whole)));
+            }
+            sweeper.options.budget = until(ends, POLICY.confirming);
             // A first look may have used all the time, so that none is left to refine.
             if report.finish == Finish::Budget && sweeper.options.budget.is_none_or(|b| clock.elapsed() < b) {
                 sweeper.refine(&all, &problem, QUICK)?;
             }
-            sweeper.options.budget = budget;
+            sweeper.options.budget = ends;
             // The chosen configurations get fresh samples before the choice stands.
             for _ in 0..4 {
-                if budget.is_some_and(|b| clock.elapsed() >= b) {
+                if ends.is_some_and(|b| clock.elapsed() >= b) {
                     break;
                 }
                 let chosen = during(Phase::Select, || select_each(&problem, sweeper.store, &METHODS, QUICK)).unwrap_or_default();
@@ -291,8 +301,9 @@ pub fn sweep_posed(
     let spent = clock.elapsed().max(if ended { budget.unwrap_or_default() } else { Duration::ZERO });
     with.ledger.spend(&problem, spent, clock.elapsed())?;
     let (report, spent) = (report?, bench.spent);
+    let unused = budget.filter(|_| report.settled).map(|budget| budget.saturating_sub(clock.elapsed()));
     drop(bench);
-    Ok(SweptProgram { name: name.to_string(), program: program.clone(), problem, kernels, report, spent })
+    Ok(SweptProgram { name: name.to_string(), program: program.clone(), problem, kernels, report, spent, unused })
 }
 
 pub const METHODS: [Method; 6] = Method::ALL;

@@ -1,7 +1,7 @@
 //! Whether two programs compute the same, as the interpreter finds it at small sizes.
 
 use super::tensors::random_inputs;
-use sdfg::interpret::{Run, interpret};
+use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Container, Role, Sdfg};
 use transforms::verify::same_tensor;
 
@@ -16,21 +16,42 @@ pub enum Difference {
     Failed(String),
 }
 
+/// What a program computes on inputs drawn from a seed: other programs that should compute the same are compared with it.
+pub struct Expectation<'a> {
+    program: &'a Sdfg,
+    /// The inputs and the results, or why there are none.
+    known: Result<(Tensors, Tensors), String>,
+}
+
+const RUN: Run = Run { seed: 1, step: 0, dropout: true };
+
+impl<'a> Expectation<'a> {
+    /// Interprets a program.
+    pub fn of(program: &'a Sdfg) -> Self {
+        let results = |inputs: Tensors| {
+            let results = interpret(program, &inputs, &RUN).map_err(|e| e.to_string())?;
+            Ok((inputs, results))
+        };
+        Expectation { program, known: random_inputs(program, 1).map_err(|e| e.to_string()).and_then(results) }
+    }
+
+    /// Interprets another program and compares its outputs and gradients; returns the first difference.
+    pub fn difference(&self, after: &Sdfg) -> Option<Difference> {
+        let (inputs, want) = match &self.known {
+            Ok(known) => known,
+            Err(why) => return Some(Difference::Failed(why.clone())),
+        };
+        let got = match interpret(after, inputs, &RUN) {
+            Ok(got) => got,
+            Err(why) => return Some(Difference::Fails(why.to_string())),
+        };
+        let seen = |c: &&Container| matches!(c.role, Role::Output | Role::Gradient);
+        let unequal = |c: &Container| same_tensor(&c.name, want, &got).err();
+        self.program.containers.values().filter(seen).find_map(unequal).map(Difference::Value)
+    }
+}
+
 /// Interprets both programs and compares their outputs and gradients; returns the first difference.
 pub fn difference(before: &Sdfg, after: &Sdfg) -> Option<Difference> {
-    let run = |program: &Sdfg| {
-        let tensors = random_inputs(before, 1).map_err(|e| e.to_string())?;
-        interpret(program, &tensors, &Run { seed: 1, step: 0, dropout: true }).map_err(|e| e.to_string())
-    };
-    let want = match run(before) {
-        Ok(want) => want,
-        Err(why) => return Some(Difference::Failed(why)),
-    };
-    let got = match run(after) {
-        Ok(got) => got,
-        Err(why) => return Some(Difference::Fails(why)),
-    };
-    let seen = |c: &&Container| matches!(c.role, Role::Output | Role::Gradient);
-    let unequal = |c: &Container| same_tensor(&c.name, &want, &got).err();
-    before.containers.values().filter(seen).find_map(unequal).map(Difference::Value)
+    Expectation::of(before).difference(after)
 }

@@ -13,7 +13,7 @@ pub mod tensors;
 pub mod threshold_jumps;
 pub mod value_fingerprint;
 
-pub use equivalence::difference;
+pub use equivalence::{Expectation, difference};
 pub use operators::{differentiated, operators};
 pub use overflow::overflow_on;
 pub use reference::{RUN, Reference, ReferenceCache, SEED};

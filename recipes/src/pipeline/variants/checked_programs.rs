@@ -9,7 +9,7 @@ use super::rewrite_options::RewriteOptions;
 use super::variant::Variant;
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::{difference, with_small_sizes};
+use crate::pipeline::oracle::{Expectation, with_small_sizes};
 use crate::timings::{Phase, during};
 use kernels::device::Forms;
 use rayon::prelude::*;
@@ -72,9 +72,10 @@ pub fn checked_programs(
 /// for a correct program.
 pub fn wrong(operators: &Sdfg, variants: &[Variant]) -> Vec<Option<String>> {
     let operators = with_small_sizes(operators);
+    let expected = Expectation::of(&operators);
     let wrong = |v: &Variant| match validate(&v.program).first() {
         Some(invalid) => Some(format!("it is not valid: {invalid}")),
-        None => difference(&operators, &with_small_sizes(&v.program)).map(|d| d.to_string()),
+        None => expected.difference(&with_small_sizes(&v.program)).map(|d| d.to_string()),
     };
     variants.par_iter().map(wrong).collect()
 }
