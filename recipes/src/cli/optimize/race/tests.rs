@@ -44,7 +44,7 @@ fn taken(wrong: impl Fn(&str) -> bool, folder: &Path) -> Result<(Vec<String>, St
     let sizes = ["--set", "b=2", "--set", "j=4", "--set", "h=2", "--budget", "0s", "--timing", "0s", "--threads", "1"];
     let line = Line::parse_from([&["memlet", recipe, "--out", &out], &sizes[..]].concat());
     let mut session = line.args.measure.open()?;
-    let mut sweeps = line.args.measure.sweep(&mut session, 1.0)?;
+    let mut sweeps = line.args.measure.sweep(&mut session, 1.0, None)?;
     let choices = choose(&sweeps, &session.store)?.0;
     for swept in sweeps.variants.iter_mut().chain(&mut sweeps.unfused).filter(|swept| wrong(&swept.name)) {
         swept.program = spoilt(&swept.program);
