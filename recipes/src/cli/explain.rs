@@ -66,6 +66,9 @@ struct Answer {
     /// The configuration that the plan runs instead, if it was faster within the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     instead: Option<Instead>,
+    /// The configuration that the plan runs instead so that workers need no barrier after it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    divided: Option<KernelConfig>,
     /// The kernel that holds both, if two names were given and one kernel holds both.
     together: Option<String>,
     apart: Vec<RefusedPair>,
@@ -108,7 +111,7 @@ impl ExplainArgs {
         match Certificate::read(&self.file) {
             Ok(certificate) if self.other.is_none() => {
                 let choice = Some(self.certified(&certificate, name)?);
-                return Ok(Answer { place: None, choice, instead: None, together: None, apart: vec![] });
+                return Ok(Answer { place: None, choice, instead: None, divided: None, together: None, apart: vec![] });
             }
             // Other JSON is reported as no plan later.
             Ok(_) | Err(CertificateError::Format { .. }) => {}
@@ -127,7 +130,9 @@ impl ExplainArgs {
                 // Without the recipe the refusals are left out, and the choice is explained nonetheless.
                 let apart = kernel.and_then(|plan| Some(beside(&self.variant(plan).ok()?, name))).unwrap_or_default();
                 let instead = kernel.and_then(|plan| instead(&plan.chosen, name));
-                Ok(Answer { place, choice: Some(choice), instead, together: None, apart })
+                let is_divided = kernel.filter(|plan| plan.chosen.measured_as.contains_key(name));
+                let divided = is_divided.and_then(|plan| plan.chosen.configuration.kernels.get(name)).cloned();
+                Ok(Answer { place, choice: Some(choice), instead, divided, together: None, apart })
             }
         }
     }
@@ -183,6 +188,9 @@ impl ExplainArgs {
         if let Some(Instead { taken, exchange }) = &answer.instead {
             let (ms, chosen) = (significant(exchange.taken_ms), significant(exchange.chosen_ms));
             outln!("  the plan runs {taken}: {ms} ms within the step instead of {chosen} ms");
+        }
+        if let Some(divided) = &answer.divided {
+            outln!("  the plan runs {divided}, divided among workers so that it shares dispatches; it was measured as above");
         }
         if let (Some(kernel), Some(other)) = (&answer.together, &self.other) {
             outln!("{name} and {other} are one kernel: {kernel}");
@@ -378,7 +386,7 @@ impl ExplainArgs {
             };
             return Err(self.fault(format!("no fusion of `{first}` and `{second}` was considered: {why}")));
         }
-        Ok(Answer { place: None, choice: None, instead: None, together, apart })
+        Ok(Answer { place: None, choice: None, instead: None, divided: None, together, apart })
     }
 
     /// The kernel of this name, or the one that holds this operator.

@@ -38,7 +38,16 @@ fn promising(program: Sdfg, device: &dyn Device) -> Result<Candidate, Failure> {
         let best = some.min_by(|a, b| space.predicted_cost(*a).total_cmp(&space.predicted_cost(*b))).ok_or("no configuration")?;
         configuration.kernels.insert(spec.name.clone(), space.config(best));
     }
-    Ok(Candidate { name: "promising".into(), program, configuration, predicted_ms: 0.0, streams: 1, packed: false, exchanges: vec![] })
+    Ok(Candidate {
+        name: "promising".into(),
+        program,
+        configuration,
+        predicted_ms: 0.0,
+        streams: 1,
+        packed: false,
+        exchanges: vec![],
+        measured_as: Default::default(),
+    })
 }
 
 /// A whole streamed step of attention against the interpreter, with projections stacked and not, and rows of the softmax recomputed and

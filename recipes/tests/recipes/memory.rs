@@ -45,6 +45,7 @@ pub fn candidate(program: &Sdfg, device: &dyn Device, drawn: Option<u64>) -> Res
         streams: 1,
         packed: false,
         exchanges: vec![],
+        measured_as: Default::default(),
     })
 }
 

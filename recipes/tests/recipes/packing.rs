@@ -41,7 +41,16 @@ fn candidate(name: &str, program: Sdfg, device: &dyn Device) -> Result<Candidate
         configuration.kernels.insert(spec.name.clone(), device.space(&spec)?.config(0));
     }
     configuration.layouts = program.containers.values().map(|c| (c.name.clone(), Layout::row_major(c))).collect();
-    Ok(Candidate { name: name.into(), program, configuration, predicted_ms: 0.0, streams: 1, packed: false, exchanges: vec![] })
+    Ok(Candidate {
+        name: name.into(),
+        program,
+        configuration,
+        predicted_ms: 0.0,
+        streams: 1,
+        packed: false,
+        exchanges: vec![],
+        measured_as: Default::default(),
+    })
 }
 
 /// The results of three steps, and the dispatches of each.

@@ -126,6 +126,7 @@ fn finer(program: &Sdfg, device: &dyn Device) -> Result<Candidate, PipelineError
         streams: 1,
         packed: false,
         exchanges: vec![],
+        measured_as: Default::default(),
     })
 }
 

@@ -369,7 +369,16 @@ pub fn plainest(
         configuration.kernels.insert(spec.name.clone(), config.unwrap_or_else(|| space.config(0)));
     }
     let (name, program) = ("the plainest unfused plan".to_string(), unfused.clone());
-    Ok(Some(Candidate { name, program, configuration, predicted_ms: f64::NAN, streams: 1, packed: false, exchanges: vec![] }))
+    Ok(Some(Candidate {
+        name,
+        program,
+        configuration,
+        predicted_ms: f64::NAN,
+        streams: 1,
+        packed: false,
+        exchanges: vec![],
+        measured_as: Default::default(),
+    }))
 }
 
 /// Assembles a plan from its parts.

@@ -371,7 +371,16 @@ impl SweptProgram {
     pub fn candidate(&self, selection: &Selection) -> Candidate {
         let name = format!("{} · {}", self.name, selection.method);
         let (program, configuration) = (self.program.clone(), selection.configuration.clone());
-        Candidate { name, program, configuration, predicted_ms: selection.total_ms, streams: 1, packed: false, exchanges: vec![] }
+        Candidate {
+            name,
+            program,
+            configuration,
+            predicted_ms: selection.total_ms,
+            streams: 1,
+            packed: false,
+            exchanges: vec![],
+            measured_as: Default::default(),
+        }
     }
 
     /// The best selection in which every container follows one order of dims, for example PyTorch's: batch and sequence outside, features

@@ -3,6 +3,7 @@
 use sdfg::config::{Configuration, KernelConfig};
 use sdfg::{Sdfg, Unit};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A program with a configuration for each of its kernels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,6 +22,9 @@ pub struct Candidate {
     /// Kernels whose configuration differs from the selected one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exchanges: Vec<Exchange>,
+    /// Kernels that are divided otherwise than they were measured, so that they share dispatches: the configuration of the measurement.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub measured_as: BTreeMap<String, KernelConfig>,
 }
 
 impl Candidate {

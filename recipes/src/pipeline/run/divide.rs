@@ -31,13 +31,13 @@ pub fn divided(candidate: &Candidate, device: &dyn Device, workers: usize) -> Re
     let most = found.iter().max_by_key(|(dim, kernels)| (kernels.len(), std::cmp::Reverse(dim.as_str())));
     let Some((dim, kernels)) = most.filter(|(_, kernels)| kernels.len() > 1) else { return Ok(None) };
     let mut divided = Candidate { name: format!("{} · packed along {dim}", candidate.name), packed: true, ..candidate.clone() };
-    let mut changes = false;
     for kernel in kernels.keys() {
         let (Some(own), Some(config)) = (divided.configuration.kernels.get_mut(kernel), configs.get(&(dim.clone(), kernel.clone()))) else {
             continue;
         };
-        changes |= *own != *config;
-        *own = config.clone();
+        if *own != *config {
+            divided.measured_as.insert(kernel.clone(), std::mem::replace(own, config.clone()));
+        }
     }
-    Ok(changes.then_some(divided))
+    Ok(Some(divided).filter(|divided| divided.measured_as != candidate.measured_as))
 }

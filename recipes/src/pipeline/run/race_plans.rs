@@ -201,6 +201,7 @@ mod tests {
             streams: 1,
             packed: false,
             exchanges: vec![],
+            measured_as: Default::default(),
         }
     }
 

@@ -26,7 +26,16 @@ pub fn attention(device: &dyn Device, streams: usize) -> Result<(Sdfg, Candidate
     configuration.layouts = program.containers.values().map(|c| (c.name.clone(), Layout::row_major(c))).collect();
     Ok((
         operators,
-        Candidate { name: "fused".into(), program, configuration, predicted_ms: 0.0, streams, packed: false, exchanges: vec![] },
+        Candidate {
+            name: "fused".into(),
+            program,
+            configuration,
+            predicted_ms: 0.0,
+            streams,
+            packed: false,
+            exchanges: vec![],
+            measured_as: Default::default(),
+        },
     ))
 }
 
