@@ -37,7 +37,7 @@ type RankedByLayouts = HashMap<(usize, usize, Vec<usize>), Option<Ranked>>;
 
 pub struct LoopSpace {
     body: Body,
-    /// How the device divides points, and the dims along which at least half of the body's kernels can be divided.
+    /// How the device divides points, and the dim along which most of the body's kernels can be divided, if there is one.
     partitioned: Option<Partitioned>,
     divisions: Vec<String>,
     tensors: Vec<TensorChoice>,
@@ -97,14 +97,17 @@ impl LoopSpace {
         // Every layout of a slice must be one of its kernels'.
         space.choice(0).ok_or_else(|| unsupported(spec, "a kernel of its body has no layout in which the times come first"))?;
         let (first, _) = space.choice(0).unwrap_or_default();
+        // The dim along which most kernels can be divided, if that is half of them.
+        let all = space.body.kernels.len();
+        let mut most = (all.div_ceil(2), None);
         for dim in dims(&space.body).into_iter().filter(|_| space.partitioned.is_some()) {
-            space.divisions.push(dim);
-            let (all, at) = (space.body.kernels.len(), space.divisions.len());
-            let can = (0..all).filter(|kernel| space.divide(*kernel, at, &first).is_some()).count();
-            if 2 * can < all {
-                space.divisions.pop();
+            space.divisions = vec![dim.clone()];
+            let can = (0..all).filter(|kernel| space.divide(*kernel, 1, &first).is_some()).count();
+            if can > most.0 || (can == most.0 && most.1.is_none()) {
+                most = (can, Some(dim));
             }
         }
+        space.divisions = most.1.into_iter().collect();
         Ok(space)
     }
 

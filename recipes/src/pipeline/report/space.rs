@@ -3,7 +3,6 @@
 use super::{Choices, KernelTime, SweptPrograms, TrialCost};
 use super::{Finished, Plan, measured, missing, predicted};
 use crate::pipeline::PipelineError;
-use crate::pipeline::run::Candidate;
 use bench::model::{
     AlgebraicVariant, CompositionPart, CompositionRow, ConfigEdge, ConfigGraph, ConfigNode, Coverage, KernelSweep, ProductRow,
     SelectionRow, SweptConfiguration, Time,
@@ -28,8 +27,8 @@ pub fn sweeps(run: &Finished, plan: &Plan) -> Vec<KernelSweep> {
     let classes: BTreeMap<&str, Class> = plan.kernels.iter().map(|k| (k.name.as_str(), k.class)).collect();
     let mut found = Vec::new();
     for kernel in &plan.swept.kernels {
-        let Candidate { measured_as, configuration, .. } = plan.candidate;
-        let in_plan = measured_as.get(kernel.name()).or_else(|| configuration.kernels.get(kernel.name()));
+        let plan = plan.candidate;
+        let in_plan = plan.measured_as.get(kernel.name()).or_else(|| plan.configuration.kernels.get(kernel.name()));
         let (mut configurations, mut chosen) = (Vec::new(), None);
         for m in run.store.of(kernel.key()) {
             let Some(ms) = run.store.ms(m) else { continue };
