@@ -248,8 +248,15 @@ impl Node<'_, '_> {
     }
 
     /// Labels of axes that are aligned from the last one on.
-    pub fn aligned(views: &[View], rank: usize) -> Vec<(View, Vec<usize>)> {
-        views.iter().map(|view| (view.clone(), (rank - view.axes.len()..rank).collect())).collect()
+    ///
+    /// # Errors
+    /// Views of more axes than that.
+    pub fn aligned(views: &[View], rank: usize) -> Result<Vec<(View, Vec<usize>)>, Refusal> {
+        let of = |view: &View| match rank.checked_sub(view.axes.len()) {
+            Some(first) => Ok((view.clone(), (first..rank).collect())),
+            None => Err(Refusal::Form(format!("an operand has {} axes, {rank} at most fit", view.axes.len()))),
+        };
+        views.iter().map(of).collect()
     }
 
     /// A step that computes each element from those of operands at its place, which are broadcast.
@@ -262,7 +269,7 @@ impl Node<'_, '_> {
     ) -> Result<View, Refusal> {
         let shape = self.broadcast(operands)?;
         let kept: Vec<usize> = (0..shape.len()).collect();
-        let labelled = self.labelled(&Self::aligned(operands, shape.len()), &kept)?;
+        let labelled = self.labelled(&Self::aligned(operands, shape.len())?, &kept)?;
         let axes = kept.iter().map(|label| labelled.indices[label].clone()).collect();
         let expression = f(&labelled.texts);
         Ok(self.define(out, axes, &expression, element))

@@ -5,6 +5,7 @@
 //! lists and subscripts alone as well. An axis of size 1 may have no digit.
 
 use super::element::Element;
+use super::error::Refusal;
 
 /// A part of an axis, with a name of its own within the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,8 +146,13 @@ impl View {
     }
 
     /// The axes in another order.
-    pub fn transposed(&self, order: &[usize]) -> View {
-        View { axes: order.iter().map(|n| self.axes[*n].clone()).collect(), ..self.clone() }
+    ///
+    /// # Errors
+    /// Axes that it does not have.
+    pub fn transposed(&self, order: &[usize]) -> Result<View, Refusal> {
+        let missing = || Refusal::Form(format!("an operand has {} axes, and axes {order:?} are wanted", self.axes.len()));
+        let axes = order.iter().map(|n| self.axes.get(*n).cloned().ok_or_else(missing)).collect::<Result<_, _>>()?;
+        Ok(View { axes, ..self.clone() })
     }
 
     /// Splits a digit into two, the second of which has the size `inner`.
@@ -276,13 +282,19 @@ impl View {
     }
 
     /// With axes of size 1 that stand at these places of the result.
-    pub fn unsqueezed(&self, axes: &[usize]) -> View {
+    ///
+    /// # Errors
+    /// Axes beyond the last one.
+    pub fn unsqueezed(&self, axes: &[usize]) -> Result<View, Refusal> {
         let mut view = self.clone();
-        let mut axes = axes.to_vec();
-        axes.sort_unstable();
-        for axis in axes {
+        let mut sorted = axes.to_vec();
+        sorted.sort_unstable();
+        for axis in sorted {
+            if axis > view.axes.len() {
+                return Err(Refusal::Form(format!("an operand has {} axes, and axes of size 1 are wanted at {axes:?}", self.axes.len())));
+            }
             view.axes.insert(axis, Axis { size: 1, digits: vec![] });
         }
-        view
+        Ok(view)
     }
 }

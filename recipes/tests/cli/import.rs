@@ -341,6 +341,42 @@ fn files_that_are_cut_off_or_wrong_are_refused() -> Result<(), Failure> {
     Ok(())
 }
 
+/// Operands of all ranks, too few and too many of them, and attributes that do not fit: each node is written or refused.
+#[test]
+fn no_operator_panics_on_operands_that_do_not_fit() {
+    let shapes: [&[&str]; 5] = [&[], &["3"], &["2", "3"], &["1", "2", "3"], &["1", "2", "4", "3"]];
+    let attributes: [Vec<AttributeProto>; 4] = [
+        vec![],
+        vec![int("axis", 3), ints("perm", &[0, 1]), ints("axes", &[0, 0, 5]), ints("kernel_shape", &[2, 2]), int("num_scan_inputs", 1)],
+        vec![int("group", 2), ints("pads", &[1, 1]), ints("strides", &[0, 2]), ints("axes", &[3, 3]), int("transA", 1), int("transB", 1)],
+        vec![int("axis", -1), int("q_num_heads", 2), int("kv_num_heads", 2), int("num_heads", 2), int("layout", 1), int("batch_dims", 1)],
+    ];
+    let mut panicked = vec![];
+    for operator in recipes::import::operator_names() {
+        for (first, second) in (0..25).map(|n| (shapes[n / 5], shapes[n % 5])) {
+            for (count, attributes, second_is_known) in
+                (0..5).flat_map(|n| attributes.iter().flat_map(move |a| [(n, a, false), (n, a, true)]))
+            {
+                let names = ["a", "b", "c", "d"];
+                let sized = |(n, name): (usize, &&str)| value(name, FLOAT, if n == 0 { first } else { second });
+                let inputs: Vec<_> = names[..count].iter().enumerate().map(sized).collect();
+                let (mut given, mut weights) = (inputs, vec![]);
+                if second_is_known && count > 1 {
+                    given.truncate(1);
+                    weights.extend(names[1..count].iter().map(|name| wholes(name, &[2], &[1, -7])));
+                }
+                let nodes = vec![node(operator, &names[..count], &["y", "z"], attributes.clone())];
+                let model = model(nodes, weights, given, vec![value("y", FLOAT, &["1"])]);
+                let import = || recipes::import::import_model(&model, "m.onnx", Path::new(""), &[]).map(|i| i.recipe.len());
+                if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| import().is_ok())).is_err() {
+                    panicked.push(format!("{operator} of {count} operands {first:?} {second:?}, {}", attributes.len()));
+                }
+            }
+        }
+    }
+    assert!(panicked.is_empty(), "{} panicked, first {:?}", panicked.len(), panicked.first());
+}
+
 #[test]
 fn external_data_are_read_beside_the_model() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;

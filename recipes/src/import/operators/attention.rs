@@ -33,7 +33,7 @@ fn headed(node: &mut Node, x: View, heads: i64) -> Result<View, Refusal> {
             let Value::View(view) = reshape(node, &x, &[batch, places, heads, hidden / heads])?.remove(0) else {
                 return Err(Refusal::Earlier);
             };
-            Ok(view.transposed(&[0, 2, 1, 3]))
+            Ok(view.transposed(&[0, 2, 1, 3])?)
         }
         ref other => Refusal::form(format!("an operand of the shape {other:?} has no {heads} heads")),
     }
@@ -102,7 +102,7 @@ fn attention(node: &mut Node) -> Results {
     let y = super::contraction::contraction(node, Out::Part("mixed"), &operands, &kept)?;
     let wide = y.axes[4].size;
     let y = reshaped(node, &y, &[batch, heads, queries, wide])?;
-    let y = if flat { reshaped(node, &y.transposed(&[0, 2, 1, 3]), &[batch, queries, heads * wide])? } else { y };
+    let y = if flat { reshaped(node, &y.transposed(&[0, 2, 1, 3])?, &[batch, queries, heads * wide])? } else { y };
     let mut results = vec![Value::View(y), Value::View(k), Value::View(v)];
     if node.wanted(3) {
         let asked = match node.int("qk_matmul_output_mode", 0) {
@@ -136,7 +136,7 @@ fn mask(
     let mut of_truths = false;
     if let Some(mask) = &given {
         of_truths = mask.element == Element::Bool;
-        let mut mask = mask.unsqueezed(&(0..4usize.saturating_sub(mask.axes.len())).collect::<Vec<_>>());
+        let mut mask = mask.unsqueezed(&(0..4usize.saturating_sub(mask.axes.len())).collect::<Vec<_>>())?;
         if mask.axes.len() != 4 {
             return Refusal::form("its mask has more than four axes");
         }

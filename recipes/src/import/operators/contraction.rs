@@ -61,7 +61,7 @@ fn matmul_integer(node: &mut Node) -> Results {
     let (mut a, mut b) = (node.view(0)?, node.view(1)?);
     let element = crate::import::element::Element::I32;
     if let Some(zero) = node.optional(2)? {
-        let zero = if zero.axes.len() == 1 && zero.axes[0].size > 1 { zero.unsqueezed(&[1]) } else { zero };
+        let zero = if zero.axes.len() == 1 && zero.axes[0].size > 1 { zero.unsqueezed(&[1])? } else { zero };
         a = node.pointwise(Out::Part("a"), &[a, zero], element, |t| format!("{} - {}", t[0], t[1]))?;
     }
     if let Some(zero) = node.optional(3)? {
@@ -72,8 +72,8 @@ fn matmul_integer(node: &mut Node) -> Results {
 
 fn gemm(node: &mut Node) -> Results {
     let (a, b) = (node.view(0)?, node.view(1)?);
-    let a = if node.int("transA", 0) != 0 { a.transposed(&[1, 0]) } else { a };
-    let b = if node.int("transB", 0) != 0 { b.transposed(&[1, 0]) } else { b };
+    let a = if node.int("transA", 0) != 0 { a.transposed(&[1, 0])? } else { a };
+    let b = if node.int("transB", 0) != 0 { b.transposed(&[1, 0])? } else { b };
     let (alpha, beta) = (super::pointwise::real(node, "alpha", 1.0), super::pointwise::real(node, "beta", 1.0));
     if a.axes.len() != 2 || b.axes.len() != 2 || a.axes[1].size != b.axes[0].size {
         return Refusal::form(format!("shapes {:?} and {:?} have no product", a.shape(), b.shape()));

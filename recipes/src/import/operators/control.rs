@@ -77,7 +77,7 @@ fn rounds(node: &mut Node) -> Results {
                 made.push(vec![]);
             }
             let view = node.operand(value)?;
-            made[n].push(view.unsqueezed(&[0]));
+            made[n].push(view.unsqueezed(&[0])?);
         }
         round += 1;
     }
@@ -128,7 +128,7 @@ fn scan(node: &mut Node) -> Results {
             }
             let view = node.operand(value)?;
             let axis = axis(out_axes.get(n).copied().unwrap_or(0), view.axes.len() + 1)?;
-            made[n].push(view.unsqueezed(&[axis]));
+            made[n].push(view.unsqueezed(&[axis])?);
         }
     }
     let mut all = state;

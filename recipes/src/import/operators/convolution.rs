@@ -132,7 +132,7 @@ fn conv_integer(node: &mut Node) -> Results {
     }
     if let Some(zero) = node.optional(3)? {
         let zero =
-            if zero.axes.len() == 1 && zero.axes[0].size > 1 { zero.unsqueezed(&(1..k.axes.len()).collect::<Vec<_>>()) } else { zero };
+            if zero.axes.len() == 1 && zero.axes[0].size > 1 { zero.unsqueezed(&(1..k.axes.len()).collect::<Vec<_>>())? } else { zero };
         k = node.pointwise(Out::Part("k"), &[k, zero], Element::I32, |t| format!("{} - {}", t[0], t[1]))?;
     }
     one(convolution(node, Out::Result(0), x, k, None))

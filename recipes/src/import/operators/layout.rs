@@ -73,7 +73,7 @@ pub const ALL: &[(&str, Operator)] = &[
         if sorted != (0..rank).collect::<Vec<_>>() {
             return Refusal::form(format!("`perm` is {order:?}, which is no order of {rank} axes"));
         }
-        Ok(vec![Value::View(x.transposed(&order))])
+        Ok(vec![Value::View(x.transposed(&order)?)])
     }),
     ("Trilu", |n| {
         let x = n.view(0)?;
@@ -85,7 +85,7 @@ pub const ALL: &[(&str, Operator)] = &[
         }
         let x = n.copied_if_parted(&x, rank - 2)?;
         let kept: Vec<usize> = (0..rank).collect();
-        let labelled = n.labelled(&Node::aligned(std::slice::from_ref(&x), rank), &kept)?;
+        let labelled = n.labelled(&Node::aligned(std::slice::from_ref(&x), rank)?, &kept)?;
         let name = |axis: usize| labelled.indices[&axis].first().map_or("0".to_string(), |i| i.name.clone());
         let (row, column) = (name(rank - 2), name(rank - 1));
         let sign = if upper { ">=" } else { "<=" };
@@ -101,7 +101,7 @@ pub const ALL: &[(&str, Operator)] = &[
         };
         let rank = x.axes.len() + given.len();
         let axes = given.iter().map(|a| axis(*a, rank)).collect::<Result<Vec<_>, _>>()?;
-        Ok(vec![Value::View(x.unsqueezed(&axes))])
+        Ok(vec![Value::View(x.unsqueezed(&axes)?)])
     }),
     ("EyeLike", |n| Err(n.unknown(0))),
     ("NonZero", |n| Err(n.unknown(0))),
@@ -396,7 +396,7 @@ fn tile(node: &mut Node) -> Results {
     }
     // Each axis is repeated as an axis of its own in front of it, and joined with it.
     let rank = x.axes.len();
-    let spread = x.unsqueezed(&(0..rank).map(|n| 2 * n).collect::<Vec<_>>());
+    let spread = x.unsqueezed(&(0..rank).map(|n| 2 * n).collect::<Vec<_>>())?;
     let wide: Vec<usize> = times.iter().zip(x.shape()).flat_map(|(times, size)| [*times, size]).collect();
     let shape: Vec<usize> = times.iter().zip(x.shape()).map(|(times, size)| times * size).collect();
     reshape(node, &spread.expanded(&wide), &shape)
@@ -413,7 +413,7 @@ fn depth_to_space(node: &mut Node) -> Results {
         false => ([n, b, b, c / (b * b), h, w], [0, 3, 4, 1, 5, 2]),
     };
     let Value::View(parts) = reshape(node, &x, &split)?.remove(0) else { return Err(Refusal::Earlier) };
-    reshape(node, &parts.transposed(&order), &[n, c / (b * b), h * b, w * b])
+    reshape(node, &parts.transposed(&order)?, &[n, c / (b * b), h * b, w * b])
 }
 
 fn space_to_depth(node: &mut Node) -> Results {
@@ -423,7 +423,7 @@ fn space_to_depth(node: &mut Node) -> Results {
     let columns_first = node.string("mode", "DCR") == "CRD";
     let Value::View(parts) = reshape(node, &x, &[n, c, h / b, b, w / b, b])?.remove(0) else { return Err(Refusal::Earlier) };
     let order = if columns_first { [0, 1, 3, 5, 2, 4] } else { [0, 3, 5, 1, 2, 4] };
-    reshape(node, &parts.transposed(&order), &[n, c * b * b, h / b, w / b])
+    reshape(node, &parts.transposed(&order)?, &[n, c * b * b, h / b, w / b])
 }
 
 fn gather(node: &mut Node) -> Results {

@@ -57,7 +57,7 @@ pub fn moments(node: &mut Node, x: &View, axes: &[usize]) -> Result<(View, View)
 }
 
 /// A value over channels, with axes of size 1 for what stands around them.
-fn channels(view: View, rank: usize) -> View {
+fn channels(view: View, rank: usize) -> Result<View, Refusal> {
     view.unsqueezed(&std::iter::once(0).chain(2..rank).collect::<Vec<_>>())
 }
 
@@ -71,7 +71,7 @@ fn batch(node: &mut Node) -> Results {
     let [scale, shift, mean, variance] = [node.view(1)?, node.view(2)?, node.view(3)?, node.view(4)?];
     let element = x.element;
     if node.int("training_mode", 0) == 0 {
-        let operands = [x, channels(scale, rank), channels(shift, rank), channels(mean, rank), channels(variance, rank)];
+        let operands = [x, channels(scale, rank)?, channels(shift, rank)?, channels(mean, rank)?, channels(variance, rank)?];
         return one(node.pointwise(Out::Result(0), &operands, element, |t| {
             format!("{} * (({} - {}) * rsqrt({} + {eps})) + {}", t[1], t[0], t[3], t[4], t[2])
         }));
@@ -79,7 +79,7 @@ fn batch(node: &mut Node) -> Results {
     let momentum = real(node, "momentum", 0.9);
     let axes: Vec<usize> = std::iter::once(0).chain(2..rank).collect();
     let (own, spread) = moments(node, &x, &axes)?;
-    let operands = [x, channels(scale, rank), channels(shift, rank), own.clone(), spread.clone()];
+    let operands = [x, channels(scale, rank)?, channels(shift, rank)?, own.clone(), spread.clone()];
     let y = node.pointwise(Out::Result(0), &operands, element, |t| {
         format!("{} * (({} - {}) * rsqrt({} + {eps})) + {}", t[1], t[0], t[3], t[4], t[2])
     })?;
@@ -107,7 +107,7 @@ fn normalized(
     let kept: Vec<usize> = (0..rank).collect();
     let (has_scale, has_shift) = (scale.is_some(), shift.is_some());
     let operands: Vec<View> = [x.clone()].into_iter().chain(scale).chain(shift).collect();
-    let labelled = node.labelled(&Node::aligned(&operands, rank), &kept)?;
+    let labelled = node.labelled(&Node::aligned(&operands, rank)?, &kept)?;
     let over: Vec<&str> = axes.iter().flat_map(|a| &labelled.indices[a]).map(|i| i.name.as_str()).collect();
     let mut options = String::new();
     let mut rest = labelled.texts[1..].iter();
@@ -162,7 +162,7 @@ fn instance(node: &mut Node) -> Results {
     let rank = x.axes.len();
     let axes: Vec<usize> = (2..rank).collect();
     let eps = real(node, "epsilon", 1e-5);
-    let (scale, shift) = (channels(node.view(1)?, rank), channels(node.view(2)?, rank));
+    let (scale, shift) = (channels(node.view(1)?, rank)?, channels(node.view(2)?, rank)?);
     one(normalized(node, Out::Result(0), &x, &axes, Some(scale), Some(shift), &eps))
 }
 
@@ -185,7 +185,7 @@ fn group(node: &mut Node) -> Results {
         let view = node.view(n)?;
         let shape = if view.elements() == groups && own != 1 { vec![groups, 1] } else { vec![groups, own] };
         let view = view.reshaped(&shape).ok_or_else(|| Refusal::Form("its scale or shift has other channels".into()))?;
-        Ok(view.unsqueezed(&std::iter::once(0).chain(3..rank).collect::<Vec<_>>()))
+        view.unsqueezed(&std::iter::once(0).chain(3..rank).collect::<Vec<_>>())
     };
     let (scale, shift) = (affine(node, 1)?, affine(node, 2)?);
     let y = normalized(node, Out::Part("groups"), &parts, &axes, None, None, &eps)?;
@@ -202,7 +202,7 @@ fn root_mean_square(node: &mut Node) -> Results {
     let scale = node.optional(1)?;
     let operands: Vec<View> = [x.clone()].into_iter().chain(scale).collect();
     let kept: Vec<usize> = (0..rank).collect();
-    let labelled = node.labelled(&Node::aligned(&operands, rank), &kept)?;
+    let labelled = node.labelled(&Node::aligned(&operands, rank)?, &kept)?;
     let over: Vec<_> = (first..rank).flat_map(|a| &labelled.indices[&a]).collect();
     let square = reduced("mean", &powered(&labelled.texts[0], 2), &over);
     let scale = labelled.texts.get(1).map(|scale| format!(" * {scale}")).unwrap_or_default();

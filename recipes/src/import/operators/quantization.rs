@@ -47,7 +47,7 @@ fn scales(node: &mut Node, x: &View) -> Result<(View, Option<View>), Refusal> {
                 return Refusal::form("its scale has several axes and no blocks");
             }
             let around: Vec<usize> = (0..rank).filter(|a| *a != along).collect();
-            return Ok(view.unsqueezed(&around));
+            return view.unsqueezed(&around);
         }
         let size = x.axes[along].size;
         let (count, block) = (view.axes.get(along).map_or(0, |a| a.size), block as usize);
@@ -56,7 +56,7 @@ fn scales(node: &mut Node, x: &View) -> Result<(View, Option<View>), Refusal> {
         }
         let mut shape = view.shape();
         shape.insert(along + 1, block);
-        let spread = view.unsqueezed(&[along + 1]).expanded(&shape);
+        let spread = view.unsqueezed(&[along + 1])?.expanded(&shape);
         let joined: Vec<usize> = (0..rank).map(|a| if a == along { size } else { spread.axes[a + usize::from(a > along)].size }).collect();
         spread.reshaped(&joined).ok_or_else(|| Refusal::Form("its blocks cannot be joined".into()))
     };

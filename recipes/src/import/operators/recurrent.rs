@@ -53,9 +53,12 @@ fn recurrent(node: &mut Node, gates: &[&str], made: Made) -> Results {
     let batch_first = node.int("layout", 0) != 0;
     let count = if direction == "bidirectional" { 2 } else { 1 };
     let x = node.view(0)?;
-    let x = if batch_first { x.transposed(&[1, 0, 2]) } else { x };
+    let x = if batch_first { x.transposed(&[1, 0, 2])? } else { x };
     let (w, r) = (node.view(1)?, node.view(2)?);
     let [times, batch, _] = x.shape()[..] else { return Refusal::form("its input has no three axes") };
+    if [&w, &r].iter().any(|weights| weights.axes.len() != 3) {
+        return Refusal::form("its weights have no three axes");
+    }
     let units = r.axes[2].size;
     let bias = node.optional(3)?;
     let lengths = node.optional(4)?;
@@ -88,7 +91,7 @@ fn recurrent(node: &mut Node, gates: &[&str], made: Made) -> Results {
         let first =
             |node: &mut Node, view: &Option<View>, axis: usize| view.as_ref().map(|view| of_direction(node, view, d, axis)).transpose();
         let state = |node: &mut Node, view: &Option<View>| {
-            let view = view.as_ref().map(|view| if batch_first { view.transposed(&[1, 0, 2]) } else { view.clone() });
+            let view = view.as_ref().map(|view| if batch_first { view.transposed(&[1, 0, 2]) } else { Ok(view.clone()) }).transpose()?;
             first(node, &view, 0)
         };
         let own: Vec<String> =
@@ -133,7 +136,7 @@ fn recurrent(node: &mut Node, gates: &[&str], made: Made) -> Results {
                 node.define(Out::Part("y"), axes, &expression, x.element)
             }
         };
-        all.push(y.unsqueezed(&[1]));
+        all.push(y.unsqueezed(&[1])?);
     }
     let stack = |node: &mut Node, views: &[View], along: usize, part: &'static str| match views {
         [only] => Ok(only.clone()),
@@ -141,11 +144,11 @@ fn recurrent(node: &mut Node, gates: &[&str], made: Made) -> Results {
     };
     let y = stack(node, &all, 1, "all")?;
     let h = stack(node, &last, 0, "last")?;
-    let turned = |view: View, order: &[usize]| if batch_first { view.transposed(order) } else { view };
-    let mut results = vec![Value::View(turned(y, &[2, 0, 1, 3])), Value::View(turned(h, &[1, 0, 2]))];
+    let turned = |view: View, order: &[usize]| if batch_first { view.transposed(order) } else { Ok(view) };
+    let mut results = vec![Value::View(turned(y, &[2, 0, 1, 3])?), Value::View(turned(h, &[1, 0, 2])?)];
     if !cells.is_empty() {
         let c = stack(node, &cells, 0, "cells")?;
-        results.push(Value::View(turned(c, &[1, 0, 2])));
+        results.push(Value::View(turned(c, &[1, 0, 2])?));
     }
     Ok(results)
 }

@@ -26,7 +26,7 @@ fn rotary(node: &mut Node) -> Results {
     let heads = node.int("num_heads", 0).max(0) as usize;
     let x = match x.shape()[..] {
         [batch, places, hidden] if heads > 0 && hidden % heads == 0 => one_of(reshape(node, &x, &[batch, places, heads, hidden / heads])?)?,
-        [_, _, _, _] => x.transposed(&[0, 2, 1, 3]),
+        [_, _, _, _] => x.transposed(&[0, 2, 1, 3])?,
         ref other => return Refusal::form(format!("an operand of the shape {other:?} has no {heads} heads")),
     };
     // From here on [batch, place, head, width].
@@ -53,7 +53,7 @@ fn rotary(node: &mut Node) -> Results {
         if view.shape()[view.axes.len() - 1] != half {
             return Refusal::form(format!("its angles are not {half} for each place"));
         }
-        angles.push(view.unsqueezed(&[view.axes.len() - 1]));
+        angles.push(view.unsqueezed(&[view.axes.len() - 1])?);
     }
     let cut = |node: &mut Node, start: usize, step: usize, count: usize| -> Result<View, Refusal> {
         let parts = [(0, 1, batch), (0, 1, places), (0, 1, heads), (start as i64, step as i64, count)];
@@ -70,7 +70,7 @@ fn rotary(node: &mut Node) -> Results {
     let other = node.pointwise(Out::Part("second"), &operands, element, |t| format!("{} * {} + {} * {}", t[3], t[0], t[2], t[1]))?;
     let mut whole = match interleaved {
         true => {
-            let pairs = [real.unsqueezed(&[4]), other.unsqueezed(&[4])];
+            let pairs = [real.unsqueezed(&[4])?, other.unsqueezed(&[4])?];
             let pairs = joined(node, &pairs, 4, Out::Part("pairs"))?;
             one_of(reshape(node, &pairs, &[batch, places, heads, turned])?)?
         }
@@ -82,6 +82,6 @@ fn rotary(node: &mut Node) -> Results {
     }
     match flat {
         true => reshape(node, &whole, &[batch, places, heads * width]),
-        false => Ok(vec![Value::View(whole.transposed(&[0, 2, 1, 3]))]),
+        false => Ok(vec![Value::View(whole.transposed(&[0, 2, 1, 3])?)]),
     }
 }
