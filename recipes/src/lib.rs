@@ -9,6 +9,7 @@ pub mod load;
 pub mod pipeline;
 pub mod schema;
 pub mod timings;
+pub mod train;
 
 // Programs and spaces make many small allocations; Cargo.toml states the gain.
 #[global_allocator]

@@ -8,6 +8,7 @@ mod axis;
 mod canvas;
 mod classes;
 mod config_graph;
+mod losses;
 mod memory;
 mod operators;
 mod roofline;
@@ -17,6 +18,7 @@ mod waterfall;
 
 pub use classes::classes;
 pub use config_graph::config_graph;
+pub use losses::losses;
 pub use memory::memory;
 pub use operators::operators;
 pub use roofline::roofline;

@@ -17,6 +17,7 @@ mod run;
 mod solve;
 mod sweep;
 mod tensors;
+mod train;
 mod variants;
 mod verify_selection;
 
@@ -62,6 +63,8 @@ enum Command {
     VerifySelection(verify_selection::VerifySelectionArgs),
     /// Run and time a plan against its baselines; tensors in and out
     Run(run::RunArgs),
+    /// Train: many steps on batches from files, with checkpoints
+    Train(train::TrainArgs),
     /// Compare a plan with PyTorch and JAX on the same recipe and data, after checking that all agree
     Compare(compare::CompareArgs),
     /// Redraw the report of a run
@@ -257,6 +260,7 @@ pub fn main() -> ExitCode {
         Command::Solve(args) => args.run(),
         Command::VerifySelection(args) => args.run(),
         Command::Run(args) => args.run(),
+        Command::Train(args) => args.run(),
         Command::Compare(args) => return printed(args.run()),
         Command::Report(args) => args.run(),
         Command::Explain(args) => args.run(),

@@ -74,6 +74,9 @@ pub struct MeasureArgs {
     /// Print JSON when done; messages go to standard error
     #[arg(long)]
     pub json: bool,
+    /// Messages go to standard error, because another command prints its own results.
+    #[arg(skip)]
+    pub quiet: bool,
 }
 
 #[derive(Args)]
@@ -311,13 +314,13 @@ impl MeasureArgs {
         Ok(sweeps)
     }
 
-    /// Prints a message: to standard output, or to standard error if JSON is printed.
+    /// Prints a message: to standard output, or to standard error if something else is printed there.
     pub fn say(&self, text: &str) {
-        if self.json { err!("{text}") } else { out!("{text}") }
+        if self.json || self.quiet { err!("{text}") } else { out!("{text}") }
     }
 
     pub fn table(&self, table: &Table) {
-        if self.json { err!("{}", table.text(false)) } else { out!("{}", table.text(bench::table::colour())) }
+        if self.json || self.quiet { err!("{}", table.text(false)) } else { out!("{}", table.text(bench::table::colour())) }
     }
 }
 

@@ -66,14 +66,26 @@ pub fn names() -> String {
     FILE_TYPES.map(|t| t.name).join(", ")
 }
 
+/// Bytes of an element of a safetensors file.
+///
+/// # Errors
+/// A type that is not read.
+pub fn width(dtype: SafeDtype) -> Result<usize, String> {
+    Ok(of_file(dtype)?.width)
+}
+
+fn of_file(dtype: SafeDtype) -> Result<&'static FileType, String> {
+    static TYPES: [FileType; 13] = FILE_TYPES;
+    let found = TYPES.iter().find(|t| t.safetensors == dtype);
+    found.ok_or_else(|| format!("is stored as {dtype:?}, which is not read; {} are", names()))
+}
+
 /// The numbers of a tensor of a safetensors file.
 ///
 /// # Errors
 /// A type that is not read, or bytes that are no number of it.
 pub fn of_safetensors(dtype: SafeDtype, bytes: &[u8]) -> Result<Vec<Number>, String> {
-    let found = FILE_TYPES.iter().find(|t| t.safetensors == dtype);
-    let found = found.ok_or_else(|| format!("is stored as {dtype:?}, which is not read; {} are", names()))?;
-    numbers(found, bytes, false)
+    numbers(of_file(dtype)?, bytes, false)
 }
 
 fn numbers(of: &FileType, bytes: &[u8], reversed: bool) -> Result<Vec<Number>, String> {

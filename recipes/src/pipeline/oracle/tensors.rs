@@ -128,6 +128,36 @@ fn rounded(interval: Interval, dtype: Dtype) -> Interval {
     Interval { low: least, high: most, open }
 }
 
+/// What numbers become when they are given to a container: its type and its range.
+pub struct Storing {
+    dtype: Dtype,
+    /// The recipe's range, and the interval of stored values.
+    range: Option<(Interval, Interval)>,
+}
+
+impl Storing {
+    /// # Errors
+    /// Sizes that are not known.
+    pub fn of(program: &Sdfg, container: &Container) -> Result<Self, PipelineError> {
+        let interval = interval(program, container)?;
+        Ok(Storing { dtype: container.dtype, range: interval.map(|interval| (interval, rounded(interval, container.dtype))) })
+    }
+
+    /// The value that the program stores for a number.
+    ///
+    /// # Errors
+    /// Why the number cannot be given, as a part of a sentence.
+    pub fn value(&self, number: Number) -> Result<f64, String> {
+        let value = number.stored(self.dtype)?;
+        match &self.range {
+            Some((all, within)) if !within.contains(value) => {
+                Err(format!("{value}, but the recipe says that its values are in {all}"))
+            }
+            _ => Ok(value),
+        }
+    }
+}
+
 /// The smallest size of a dim that a container lacks and other inputs have; dims of size one are ignored.
 fn places(program: &Sdfg, container: &Container) -> Result<usize, PipelineError> {
     let mut sizes = vec![];
@@ -213,37 +243,57 @@ pub fn read_all(sources: &[Source], program: &Sdfg, seed: Option<u64>) -> Result
     }
     let drawn = seed.map(|seed| random_inputs(program, seed)).transpose()?;
     check(&found, program, drawn.is_some()).map_err(fault)?;
-    let (mut tensors, mut faults) = (Tensors::new(), vec![]);
-    for (name, numbers) in &found {
-        let Some(container) = program.containers.get(name) else { continue };
-        let mut stored = Vec::with_capacity(numbers.len());
-        let interval = interval(program, container)?;
-        let within = interval.map(|interval| rounded(interval, container.dtype));
-        for (place, number) in numbers.indexed_iter() {
-            let outside = |v: &f64| within.is_some_and(|within| !within.contains(*v));
-            let why = match number.stored(container.dtype) {
-                Ok(value) if outside(&value) => {
-                    let all = interval.map(|interval| interval.to_string()).unwrap_or_default();
-                    format!("{value}, but the recipe says that its values are in {all}")
-                }
-                Ok(value) => {
-                    stored.push(value);
-                    continue;
-                }
-                Err(why) => why,
-            };
-            faults.push(format!("`{name}` at {:?} is {why}", place.slice()));
-            break;
-        }
-        if let Ok(tensor) = ArrayD::from_shape_vec(numbers.raw_dim(), stored) {
-            tensors.insert(name.clone(), tensor);
-        }
-    }
+    let mut tensors = stored(&found, program, &fault)?;
     for container in given(program).into_iter().filter(|c| !found.contains_key(&c.name)) {
         if let Some(tensor) = drawn.as_ref().and_then(|drawn| drawn.get(&container.name)) {
             tensors.insert(container.name.clone(), tensor.clone());
         } else if let Some(initial) = container.initial {
             tensors.insert(container.name.clone(), ArrayD::from_elem(IxDyn(&program.shape_of(&container.name)?), initial.0));
+        }
+    }
+    Ok(tensors)
+}
+
+/// Reads parameters and state from a source, as the program stores them. It may lack some of them.
+///
+/// # Errors
+/// Those of [`read`], and tensors that are neither.
+pub fn read_parameters(source: Source, program: &Sdfg) -> Result<Tensors, PipelineError> {
+    let fault = |why: String| PipelineError::Tensors { file: source.path().display().to_string(), why };
+    let found = source.found()?;
+    let mut faults = vec![];
+    for (name, tensor) in &found {
+        match program.containers.get(name).filter(|c| c.role == Role::Parameter) {
+            None => faults.push(format!("`{name}` is no parameter of the recipe")),
+            Some(_) => {
+                let want = program.shape_of(name)?;
+                if tensor.shape() != want {
+                    faults.push(format!("`{name}` has the shape {:?}, the recipe says {want:?}", tensor.shape()));
+                }
+            }
+        }
+    }
+    if faults.is_empty() { stored(&found, program, &fault) } else { Err(fault(faults.join("; "))) }
+}
+
+/// Tensors of files as the program stores them.
+fn stored(found: &Found, program: &Sdfg, fault: &dyn Fn(String) -> PipelineError) -> Result<Tensors, PipelineError> {
+    let (mut tensors, mut faults) = (Tensors::new(), vec![]);
+    for (name, numbers) in found {
+        let Some(container) = program.containers.get(name) else { continue };
+        let mut stored = Vec::with_capacity(numbers.len());
+        let storing = Storing::of(program, container)?;
+        for (place, number) in numbers.indexed_iter() {
+            match storing.value(*number) {
+                Ok(value) => stored.push(value),
+                Err(why) => {
+                    faults.push(format!("`{name}` at {:?} is {why}", place.slice()));
+                    break;
+                }
+            }
+        }
+        if let Ok(tensor) = ArrayD::from_shape_vec(numbers.raw_dim(), stored) {
+            tensors.insert(name.clone(), tensor);
         }
     }
     if faults.is_empty() { Ok(tensors) } else { Err(fault(faults.join("; "))) }
@@ -317,18 +367,7 @@ pub fn write_as(path: &Path, tensors: &Tensors, stored: &dyn Fn(&str) -> Dtype) 
         Format::Safetensors => {
             let mut encoded = Vec::new();
             for (name, array) in tensors {
-                let standard = array.as_standard_layout();
-                let values = standard.iter().copied();
-                let (dtype, bytes): (SafeDtype, Vec<u8>) = match stored(name) {
-                    Dtype::F64 => (SafeDtype::F64, values.flat_map(f64::to_le_bytes).collect()),
-                    Dtype::F32 => (SafeDtype::F32, values.flat_map(|v| (v as f32).to_le_bytes()).collect()),
-                    Dtype::Bf16 => (SafeDtype::BF16, values.flat_map(|v| sdfg::rounding::to_bf16(v).to_le_bytes()).collect()),
-                    Dtype::F16 => (SafeDtype::F16, values.flat_map(|v| sdfg::rounding::to_f16(v).to_le_bytes()).collect()),
-                    Dtype::I64 => (SafeDtype::I64, values.flat_map(|v| (v as i64).to_le_bytes()).collect()),
-                    Dtype::I32 => (SafeDtype::I32, values.flat_map(|v| (v as i32).to_le_bytes()).collect()),
-                    Dtype::I16 => (SafeDtype::I16, values.flat_map(|v| (v as i16).to_le_bytes()).collect()),
-                    Dtype::U8 | Dtype::Bit => (SafeDtype::U8, values.map(|v| v as u8).collect()),
-                };
+                let (dtype, bytes) = encoded_as(stored(name), array);
                 encoded.push((name.clone(), dtype, array.shape().to_vec(), bytes));
             }
             let views =
@@ -354,6 +393,22 @@ pub fn write_as(path: &Path, tensors: &Tensors, stored: &dyn Fn(&str) -> Dtype) 
             file.finish().map_err(|e| fault(e.to_string()))?;
             bench::atomic::write(path, buffer.get_ref()).map_err(|e| fault(e.to_string()))
         }
+    }
+}
+
+/// The elements of an array, row by row, as a safetensors file holds them in a type.
+pub fn encoded_as(dtype: Dtype, array: &ArrayD<f64>) -> (SafeDtype, Vec<u8>) {
+    let standard = array.as_standard_layout();
+    let values = standard.iter().copied();
+    match dtype {
+        Dtype::F64 => (SafeDtype::F64, values.flat_map(f64::to_le_bytes).collect()),
+        Dtype::F32 => (SafeDtype::F32, values.flat_map(|v| (v as f32).to_le_bytes()).collect()),
+        Dtype::Bf16 => (SafeDtype::BF16, values.flat_map(|v| sdfg::rounding::to_bf16(v).to_le_bytes()).collect()),
+        Dtype::F16 => (SafeDtype::F16, values.flat_map(|v| sdfg::rounding::to_f16(v).to_le_bytes()).collect()),
+        Dtype::I64 => (SafeDtype::I64, values.flat_map(|v| (v as i64).to_le_bytes()).collect()),
+        Dtype::I32 => (SafeDtype::I32, values.flat_map(|v| (v as i32).to_le_bytes()).collect()),
+        Dtype::I16 => (SafeDtype::I16, values.flat_map(|v| (v as i16).to_le_bytes()).collect()),
+        Dtype::U8 | Dtype::Bit => (SafeDtype::U8, values.map(|v| v as u8).collect()),
     }
 }
 

@@ -45,24 +45,24 @@ pub struct StepTimes {
 
 pub struct Execution {
     /// The recorded step: forward, and both passes. Declared before the memory it refers to, so that it is dropped first.
-    recorded: Option<[Box<dyn Recording>; 2]>,
-    device: Arc<dyn Device>,
+    pub(super) recorded: Option<[Box<dyn Recording>; 2]>,
+    pub(super) device: Arc<dyn Device>,
     /// Streams that a recorded step may use.
     streams: usize,
-    program: Sdfg,
-    launches: Vec<Launch>,
+    pub(super) program: Sdfg,
+    pub(super) launches: Vec<Launch>,
     /// Whether launches share dispatches, and how they do so for the number of workers of the last step.
-    is_packed: bool,
+    pub(super) is_packed: bool,
     packs: Option<Packs>,
     /// Launches that run once after tensors were loaded, whether they must still run, and the slots that only they need.
     once: Vec<Launch>,
     is_due: bool,
     needed_once: Vec<usize>,
     done_once: DoneOnce,
-    slots: Vec<Slot>,
-    arena: DeviceMemory,
+    pub(super) slots: Vec<Slot>,
+    pub(super) arena: DeviceMemory,
     /// Boundary container → slot that holds it.
-    boundary: BTreeMap<String, usize>,
+    pub(super) boundary: BTreeMap<String, usize>,
     pub memory: PeakMemory,
     /// Where each tensor lies in memory, and for which launches.
     pub map: MemoryMap,
@@ -160,7 +160,7 @@ impl Execution {
     }
 
     /// Runs what runs once, unless that has been done since tensors were loaded, and gives memory back that nothing else needs.
-    fn run_once(&mut self, pool: &Pool, run: &Run) -> Result<(), PipelineError> {
+    pub(super) fn run_once(&mut self, pool: &Pool, run: &Run) -> Result<(), PipelineError> {
         if !std::mem::take(&mut self.is_due) {
             return Ok(());
         }
@@ -206,19 +206,7 @@ impl Execution {
         for container in results(&self.program) {
             // After a step, the value of the next one lies where the parameter does.
             let held = container.replaces.as_ref().unwrap_or(&container.name);
-            let root = container.view.as_ref().map_or(held, |v| &v.of);
-            let Some(parent) = self.program.containers.get(root) else { continue };
-            if let Some(Slot { layout, place, .. }) = self.boundary.get(root).and_then(|s| self.slots.get(*s)) {
-                let shape = self.program.shape_of(root)?;
-                let whole = match place {
-                    SlotPlace::Held(memory) => memory.unpack(0, parent, layout, &shape)?,
-                    SlotPlace::Arena(offset) => self.arena.unpack(*offset, parent, layout, &shape)?,
-                    SlotPlace::Over(_) => continue,
-                };
-                let tensor = match container.view {
-                    Some(_) => whole.slice(window(&self.program, container)?.as_slice()).to_owned(),
-                    None => whole,
-                };
+            if let Some(tensor) = self.boundary_tensor(container, held)? {
                 found.insert(container.name.clone(), tensor);
             }
         }
@@ -310,7 +298,7 @@ impl Execution {
     }
 
     /// Runs one step group by group; launches have no times of their own then. A group in which both passes have a part counts as forward.
-    fn packed(&mut self, pool: &Pool, run: &Run) -> Result<StepTimes, PipelineError> {
+    pub(super) fn packed(&mut self, pool: &Pool, run: &Run) -> Result<StepTimes, PipelineError> {
         self.run_once(pool, run)?;
         let packs = match self.packs.take().filter(|packs| packs.workers() == pool.workers()) {
             Some(packs) => packs,
@@ -381,7 +369,7 @@ impl Execution {
     }
 
     /// Records the forward pass, and both passes. A recording serves every seed and step.
-    fn record(&mut self, pool: &Pool, run: &Run) -> Result<Option<[Box<dyn Recording>; 2]>, PipelineError> {
+    pub(super) fn record(&mut self, pool: &Pool, run: &Run) -> Result<Option<[Box<dyn Recording>; 2]>, PipelineError> {
         let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
         let pointers = self.pointers();
         let part = |passes: &[Direction]| {
@@ -452,7 +440,7 @@ pub fn whole_tensors(program: &Sdfg, tensors: &Tensors) -> Result<BTreeMap<Strin
 }
 
 /// The slice of its parent that a view stands for.
-fn window(program: &Sdfg, container: &Container) -> Result<Vec<SliceInfoElem>, PipelineError> {
+pub(super) fn window(program: &Sdfg, container: &Container) -> Result<Vec<SliceInfoElem>, PipelineError> {
     let Some(view) = &container.view else { return Ok(vec![]) };
     let shape = program.shape_of(&container.name)?;
     let offsets = view.offsets.iter().map(|o| o.eval(&program.sizes)).collect::<Result<Vec<_>, _>>()?;

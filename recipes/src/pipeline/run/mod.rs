@@ -1,6 +1,7 @@
 //! A program in one configuration as launches over memory, on cores or a GPU.
 
 pub mod assemble;
+pub mod between_steps;
 pub mod candidate;
 pub mod default_config;
 pub mod divide;
