@@ -1,5 +1,6 @@
 //! What a recipe declares, once its sections have been read: names, sizes, constants and tensors, and what is asked of the whole.
 
+use super::initial::Initial;
 use super::names::nearest;
 use super::phrase::Phrase;
 use super::problem::{Place, Problem};
@@ -47,6 +48,8 @@ pub struct Header {
     pub constants: IndexMap<String, Constant>,
     /// Inputs and parameters, then what the steps read so far have assigned.
     pub tensors: IndexMap<String, Tensor>,
+    /// What parameters are before the first step of a training run.
+    pub initial: IndexMap<String, Initial>,
     pub outputs: Option<Vec<Name>>,
     pub steps: Vec<Phrase>,
     /// What parameters and state are in the next step.

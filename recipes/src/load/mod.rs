@@ -7,6 +7,7 @@ mod blocks;
 mod canonical;
 mod context;
 mod header;
+mod initial;
 mod lexer;
 mod line;
 mod lower;
@@ -30,11 +31,13 @@ mod value;
 mod yaml;
 
 pub use blocks::BLOCK_KEYS;
+pub use initial::Initial;
 pub use names::refusal as name_refusal;
 pub use problem::{Hint, Problem, RecipeError, RecipeErrors};
 pub use sections::{KEYS, STATE_KEYS, TENSOR_KEYS, TRAIN_KEYS};
 
 use header::Header;
+use indexmap::IndexMap;
 use names::nearest;
 use problem::{Place, Problems};
 use sdfg::recurrence::RecurrenceError;
@@ -56,6 +59,8 @@ pub struct Recipe {
     pub train: Option<Train>,
     /// What the step makes of parameters and state, once it is differentiated; without `train` the program does it.
     pub update: transforms::differentiate::Update,
+    /// What parameters are before the first step of a training run, where the recipe says it.
+    pub initial: IndexMap<String, Initial>,
     /// What was read.
     pub text: String,
     /// Inputs and parameters that no step reads: no error, but seldom meant.
@@ -214,7 +219,7 @@ pub fn load_str(file: &str, text: &str, overrides: impl Into<Overrides>) -> Resu
         }
     }
     if problems.is_empty() {
-        Ok(Recipe { program, train, update, text: text.to_string(), unread })
+        Ok(Recipe { program, train, update, initial: header.initial, text: text.to_string(), unread })
     } else {
         Err(problems.into_errors(text))
     }

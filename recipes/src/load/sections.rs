@@ -2,6 +2,7 @@
 
 use super::context::Context;
 use super::header::{Constant, Header, Tensor};
+use super::initial::Initial;
 use super::names::{nearest, titled, usable};
 use super::phrase::Phrase;
 use super::problem::{Place, Problem, Problems};
@@ -28,7 +29,7 @@ pub const KEYS: [&str; 14] = [
     "train",
     "update",
 ];
-pub const TENSOR_KEYS: [&str; 4] = ["dims", "dtype", "grad", "range"];
+pub const TENSOR_KEYS: [&str; 5] = ["dims", "dtype", "grad", "range", "initial"];
 pub const STATE_KEYS: [&str; 4] = ["dims", "dtype", "range", "initial"];
 pub const TRAIN_KEYS: [&str; 2] = ["upstream", "loss"];
 
@@ -61,6 +62,7 @@ impl Header {
             sizes: Bindings::new(),
             constants: IndexMap::new(),
             tensors: IndexMap::new(),
+            initial: IndexMap::new(),
             outputs: None,
             steps: Vec::new(),
             update: Vec::new(),
@@ -197,7 +199,7 @@ impl Header {
             let (place, dims, initial) = (name.place, Vec::new(), is_state.then_some(0.0));
             let mut tensor = Tensor { place, dims, dtype: own, role, grad: !is_state, range: None, initial, sound: true };
             let what = format!("the tensor `{}`", name.text);
-            let mut range = None;
+            let (mut range, mut begins) = (None, None);
             match &value.value {
                 Value::List(_) => tensor.dims = self.axes(&name.text, value, &what, problems),
                 Value::Map(options) => {
@@ -209,6 +211,11 @@ impl Header {
                             ("dtype", _) => tensor.dtype = dtype(value, problems).unwrap_or(own),
                             ("grad", Value::Bool(grad)) => tensor.grad = *grad,
                             ("range", _) => range = Some(value),
+                            ("initial", _) if kind == Kind::Input => {
+                                let text = format!("the input `{}` is given anew each step, so it has no `initial`; parameters and state have", name.text);
+                                problems.add(key.place, Problem::Syntax(text));
+                            }
+                            ("initial", _) if kind == Kind::Parameter => begins = Some(value),
                             ("initial", _) => match plain_number(&value.value) {
                                 Some(Ok(number)) if tensor.dtype.stores(number) => tensor.initial = Some(number),
                                 Some(Err(why)) => problems.add(value.place, Problem::Syntax(why)),
@@ -226,9 +233,36 @@ impl Header {
             if let Some(node) = range {
                 tensor.range = self.range(&name.text, node, tensor.dtype, source, problems);
             }
+            if let Some(initial) = begins.and_then(|node| self.initial(&name.text, node, source, problems)) {
+                self.initial.insert(name.text.clone(), initial);
+            }
             tensor.sound = problems.failures() == before;
             self.tensors.insert(name.text.clone(), tensor);
         }
+    }
+
+    /// What a parameter begins with: a number, or a distribution such as `normal(0.02)`.
+    fn initial(&self, tensor: &str, node: &Node, source: &Source, problems: &mut Problems) -> Option<Initial> {
+        match plain_number(&node.value) {
+            Some(Ok(number)) => return Some(Initial::Constant(number)),
+            Some(Err(why)) => {
+                problems.add(node.place, Problem::Syntax(why));
+                return None;
+            }
+            None => {}
+        }
+        if let Value::Text(text) = &node.value
+            && let Some((name, inner)) = text.trim().strip_suffix(')').and_then(|rest| rest.split_once('('))
+            && Initial::NAMES.contains(&name.trim())
+        {
+            let of = self.constant(tensor, node.place, inner, source, problems)?.constant(&self.sizes);
+            if let Some(initial) = of.filter(|of| of.is_finite() && *of > 0.0).and_then(|of| Initial::named(name.trim(), of)) {
+                return Some(initial);
+            }
+        }
+        let expected = "a number, normal(0.02) with a standard deviation, or uniform(0.1) with a bound, both positive";
+        wrong(problems, node.place, &format!("`initial` of `{tensor}`"), expected);
+        None
     }
 
     /// The range of a tensor's values: `[low, high]`, or a text that may leave bounds out, such as `[0, size(c))`.

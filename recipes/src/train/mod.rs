@@ -207,9 +207,14 @@ fn values(program: &Sdfg, set: &[(String, Schedule)], step: u64) -> Result<Tenso
 }
 
 /// Parameters and state before the first step: from a file, else as the recipe says, else drawn from the seed.
-fn begun(_recipe: &Recipe, program: &Sdfg, asked: &Asked) -> Result<Tensors, PipelineError> {
+fn begun(recipe: &Recipe, program: &Sdfg, asked: &Asked) -> Result<Tensors, PipelineError> {
     let mut tensors = random_inputs(program, asked.seed)?;
     tensors.retain(|name, _| program.containers.get(name).is_some_and(|c| c.role == Role::Parameter));
+    for (name, initial) in &recipe.initial {
+        let Some(container) = program.containers.get(name) else { continue };
+        let drawn = initial.drawn(asked.seed, name, &program.shape_of(name)?);
+        tensors.insert(name.clone(), drawn.mapv(|v| container.dtype.rounded(v)));
+    }
     if let Some(path) = &asked.weights {
         tensors.extend(read_parameters(Source::File(path), program)?);
     }

@@ -16,3 +16,4 @@ mod stacks;
 mod stand_in;
 mod surroundings;
 mod too_large;
+mod train;

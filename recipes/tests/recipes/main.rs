@@ -33,6 +33,7 @@ mod stacking;
 #[cfg(target_os = "linux")]
 mod stand_in;
 mod tensor_files;
+mod training;
 mod updates;
 mod variants;
 mod windows;
