@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Train recipes/gpt-bytes.yaml in PyTorch, beside `memlet train`.
+"""Train recipes/models/gpt-bytes.yaml in PyTorch, beside `memlet train`.
 
     python bench/peers/training_torch.py begin   plan.json weights.safetensors
     python bench/peers/training_torch.py train   plan.json weights.safetensors data.npz log.csv --steps 200 --rate 0.001 [--compile]

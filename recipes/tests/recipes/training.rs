@@ -358,3 +358,52 @@ fn recipes_that_train_nothing_are_refused() -> Result<(), Failure> {
     }
     Ok(())
 }
+
+/// What parameters begin with is said in the recipe, in blocks as well, and is no part of the program.
+#[test]
+fn parameters_begin_as_the_recipe_says() -> Result<(), Failure> {
+    let text = "model: m\ndims: {b: 4, i: 30}\nconstants: {layers: 2}\ninputs: {x: {dims: [b, i], grad: false}}\nparameters:\n  \
+                scale: {dims: [i], initial: 1}\n  free: [i]\nblocks:\n  dense:\n    constants: {deviation: 0.5}\n    dims: {o: }\n    inputs: {x: [b, i]}\n    \
+                parameters: {w: {dims: [i, o], initial: normal(deviation / sqrt(size(i)))}}\n    steps: [\"y[b,o] = w[i,o] * x[b,i]\"]\nsteps:\n  \
+                - \"z = dense(x, o: 40)\"\n  - \"v = dense(x, o: 10, deviation: 4)\"\n  \
+                - \"loss[] = sum(z * z, over: [b, z_o]) + sum(v * v, over: [b, v_o]) + sum(scale * free, over: i)\"\n\
+                train: {loss: loss}\nupdate: \"sgd(rate: 0.1)\"\n";
+    let recipe = load_str("m.yaml", text, &[])?;
+    let drawn = |name: &str, shape: &[usize]| recipe.initial[name].drawn(1, name, shape);
+    assert!(drawn("scale", &[30]).iter().all(|v| *v == 1.0) && !recipe.initial.contains_key("free"));
+    for (name, shape, deviation) in [("z_w", [30, 40], 0.5), ("v_w", [30, 10], 4.0)] {
+        let values = drawn(name, &shape);
+        let found = (values.mapv(|v| v * v).sum() / values.len() as f64).sqrt() * 30f64.sqrt();
+        assert!((found / deviation - 1.0).abs() < 0.15, "{name}: {found}");
+    }
+    let plain = text.replace(", initial: normal(deviation / sqrt(size(i)))", "").replace(", initial: 1", "");
+    let origins = |mut program: sdfg::Sdfg| {
+        program.containers.values_mut().for_each(|c| c.origin = None);
+        program.containers
+    };
+    assert_eq!(origins(recipe.program), origins(load_str("m.yaml", &plain, &[])?.program));
+    let errors = |initial: &str| load_str("m.yaml", &text.replace("initial: 1}", &format!("initial: {initial}}}")), &[]).expect_err(initial).to_string();
+    for wrong in ["normal", "normal()", "normal(0)", "normal(-1)", "beta(1)", "[1]", "uniform(x)"] {
+        assert!(errors(wrong).starts_with("m.yaml:6:"), "{wrong}: {}", errors(wrong));
+    }
+    assert!(errors("gauss(1)").contains("`initial` of `scale` must be a number, normal(0.02) with a standard deviation, or uniform(0.1)"), "{}", errors("gauss(1)"));
+    let input = text.replace("x: {dims: [b, i], grad: false}", "x: {dims: [b, i], initial: 0}");
+    assert!(load_str("m.yaml", &input, &[]).expect_err("an input").to_string().contains("the input `x` is given anew each step"));
+    Ok(())
+}
+
+/// The shipped models load, begin with what they say, and their programs compute the same at small sizes.
+#[test]
+fn shipped_models_can_be_trained() -> Result<(), Failure> {
+    for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("models"))? {
+        let file = entry?.path();
+        let recipe = recipes::load::load(&file, &[])?;
+        assert!(recipe.text.starts_with("# ") && recipe.text.contains("\n# Expect: "), "{}", file.display());
+        let of_steps = recipe.program.containers.values().filter(|c| c.role == sdfg::Role::Parameter && c.initial.is_none());
+        assert!(of_steps.clone().count() > 0 && of_steps.into_iter().all(|c| recipe.initial.contains_key(&c.name)), "{}", file.display());
+        let mut told = String::new();
+        let programs = recipes::pipeline::variants::checked_programs::checked_programs(&recipe, false, None, &mut |text| told += text)?;
+        assert!(told.is_empty() && !programs.variants.is_empty(), "{}: {told}", file.display());
+    }
+    Ok(())
+}
