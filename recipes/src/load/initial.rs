@@ -44,14 +44,12 @@ impl Initial {
                 Initial::Constant(value) => value,
                 Initial::Uniform(bound) => bound * (2.0 * unit([a, b]) - 1.0),
                 // Box and Muller.
-                Initial::Normal(deviation) => {
-                    deviation * (-2.0 * unit([a, b]).ln()).sqrt() * (std::f64::consts::TAU * unit([c, d])).cos()
-                }
+                Initial::Normal(deviation) => deviation * (-2.0 * unit([a, b]).ln()).sqrt() * (std::f64::consts::TAU * unit([c, d])).cos(),
             }
         };
-        ArrayD::from_shape_fn(IxDyn(&[elements]), |at| value(at[0])).into_shape_with_order(IxDyn(shape)).unwrap_or_else(|_| {
-            ArrayD::zeros(IxDyn(shape))
-        })
+        ArrayD::from_shape_fn(IxDyn(&[elements]), |at| value(at[0]))
+            .into_shape_with_order(IxDyn(shape))
+            .unwrap_or_else(|_| ArrayD::zeros(IxDyn(shape)))
     }
 }
 

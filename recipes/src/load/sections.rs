@@ -212,7 +212,10 @@ impl Header {
                             ("grad", Value::Bool(grad)) => tensor.grad = *grad,
                             ("range", _) => range = Some(value),
                             ("initial", _) if kind == Kind::Input => {
-                                let text = format!("the input `{}` is given anew each step, so it has no `initial`; parameters and state have", name.text);
+                                let text = format!(
+                                    "the input `{}` is given anew each step, so it has no `initial`; parameters and state have",
+                                    name.text
+                                );
                                 problems.add(key.place, Problem::Syntax(text));
                             }
                             ("initial", _) if kind == Kind::Parameter => begins = Some(value),
@@ -256,7 +259,7 @@ impl Header {
             && Initial::NAMES.contains(&name.trim())
         {
             let of = self.constant(tensor, node.place, inner, source, problems)?.constant(&self.sizes);
-            if let Some(initial) = of.filter(|of| of.is_finite() && *of > 0.0).and_then(|of| Initial::named(name.trim(), of)) {
+            if let Some(initial) = of.ok().filter(|of| of.is_finite() && *of > 0.0).and_then(|of| Initial::named(name.trim(), of)) {
                 return Some(initial);
             }
         }

@@ -52,7 +52,10 @@ impl Identity {
             return Some(format!("it is of other data; give the files that it was made with, {BEGIN}"));
         }
         if (samples, batch) != (&self.samples, &self.batch) {
-            return Some(format!("it took {batch} samples a step along `{samples}`, this run takes {} along `{}`", self.batch, self.samples));
+            return Some(format!(
+                "it took {batch} samples a step along `{samples}`, this run takes {} along `{}`",
+                self.batch, self.samples
+            ));
         }
         if *seed != self.seed {
             return Some(format!("it was made with --seed {seed}; give that, {BEGIN}"));
@@ -72,7 +75,10 @@ impl Identity {
             ));
         }
         if *threads != self.threads {
-            return Some(format!("it was made with --threads {threads}, and this run has {}; give --threads {threads}, {BEGIN}", self.threads));
+            return Some(format!(
+                "it was made with --threads {threads}, and this run has {}; give --threads {threads}, {BEGIN}",
+                self.threads
+            ));
         }
         None
     }
@@ -194,7 +200,10 @@ pub fn read(path: &Path, program: &Sdfg) -> Result<(Header, Tensors), PipelineEr
     let format = serde_json::from_str::<serde_json::Value>(entry).ok().and_then(|value| value["format"].as_u64());
     if format != Some(FORMAT.into()) {
         let format = format.map_or("no".to_string(), |format| format.to_string());
-        return Err(fault(path, format!("the checkpoint has format {format}, this version reads {FORMAT}; --weights takes its parameters")));
+        return Err(fault(
+            path,
+            format!("the checkpoint has format {format}, this version reads {FORMAT}; --weights takes its parameters"),
+        ));
     }
     let header: Header = serde_json::from_str(entry).map_err(|e| damaged(e.to_string()))?;
     let tensors = tensors::read_parameters(Source::Bytes(path, &bytes), program)?;

@@ -112,9 +112,9 @@ impl Stored {
             Stored::Numbers(array) => array.iter().try_for_each(|number| push(*number)),
             Stored::Bytes { dtype, bytes, .. } => {
                 let width = tensor_types::width(*dtype)?;
-                bytes.chunks(CHUNK * width).try_for_each(|chunk| {
-                    tensor_types::of_safetensors(*dtype, chunk)?.into_iter().try_for_each(&mut push)
-                })
+                bytes
+                    .chunks(CHUNK * width)
+                    .try_for_each(|chunk| tensor_types::of_safetensors(*dtype, chunk)?.into_iter().try_for_each(&mut push))
             }
         }
     }

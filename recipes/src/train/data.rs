@@ -175,8 +175,9 @@ fn sample_dim(program: &Sdfg, inputs: &[&Container], named: Option<&str>) -> Res
     let most = free.iter().map(|dim| inputs.iter().filter(|c| has(c, dim)).count()).max().unwrap_or(0);
     let best: Vec<&str> = free.into_iter().filter(|dim| inputs.iter().filter(|c| has(c, dim)).count() == most).collect();
     // Where several are left, as batch and time, the one that every input begins with.
-    let leads = |dim: &&&str| inputs.iter().filter(|c| has(c, dim)).all(|c| c.dims.first().is_some_and(|d| d == **dim));
-    match (best.as_slice(), best.iter().filter(leads).collect::<Vec<_>>().as_slice()) {
+    let leads = |dim: &&str| inputs.iter().filter(|c| has(c, dim)).all(|c| c.dims.first().is_some_and(|d| d == *dim));
+    let leading: Vec<&str> = best.iter().copied().filter(leads).collect();
+    match (best.as_slice(), leading.as_slice()) {
         ([], _) => Err(format!(
             "which dim counts samples is not clear: parameters have all dims of the inputs; name it, as in --batch {}",
             among.first().copied().unwrap_or("b")

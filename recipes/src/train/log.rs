@@ -34,7 +34,9 @@ impl Log {
             let text = std::fs::read_to_string(path).map_err(|e| fault(e.to_string()))?;
             let mut lines = text.lines();
             if lines.next() != Some(&header) {
-                return Err(fault(format!("this is no log of the run that goes on, whose first line is `{header}`; give --log another file")));
+                return Err(fault(format!(
+                    "this is no log of the run that goes on, whose first line is `{header}`; give --log another file"
+                )));
             }
             // The last line may have been cut off.
             for line in lines.filter(|line| line.split(',').count() == columns.len()) {

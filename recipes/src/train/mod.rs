@@ -14,8 +14,8 @@ pub mod schedule;
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::choose::plan::Plan;
-use crate::pipeline::oracle::tensors::{Source, Storing, given, random_inputs, read_parameters};
 use crate::pipeline::oracle::tensor_types::Number;
+use crate::pipeline::oracle::tensors::{Source, Storing, given, random_inputs, read_parameters};
 use crate::pipeline::run::Execution;
 use checkpoint::Identity;
 use data::Data;
@@ -161,11 +161,12 @@ fn trained(recipe: &Recipe, program: &Sdfg) -> Result<Vec<String>, String> {
     let loss = loss.ok_or("the recipe has no loss to train by; give it `train: {loss: NAME}`, with a result that is one number")?;
     let changed = |name: &str| program.containers.values().any(|c| c.replaces.as_deref() == Some(name));
     if !given(program).iter().any(|c| c.role == Role::Parameter && changed(&c.name)) {
-        return Err("the recipe has no `update`, so no step changes a parameter; give it one, such as `update: \"adam(rate: 0.001)\"`".into());
+        return Err(
+            "the recipe has no `update`, so no step changes a parameter; give it one, such as `update: \"adam(rate: 0.001)\"`".into()
+        );
     }
-    let others = program.containers.values().filter(|c| {
-        c.role == Role::Output && c.replaces.is_none() && c.dims.is_empty() && c.name != loss
-    });
+    let others =
+        program.containers.values().filter(|c| c.role == Role::Output && c.replaces.is_none() && c.dims.is_empty() && c.name != loss);
     let others: Vec<String> = others.map(|c| c.name.clone()).collect();
     Ok([loss].into_iter().chain(others).collect())
 }

@@ -65,7 +65,10 @@ mod tests {
             epoch.sort_unstable();
             assert!(epoch.iter().copied().eq(0..50));
         }
-        assert_ne!((0..50).map(|n| Order::new(50, Some(4)).sample(n)).collect::<Vec<_>>(), (0..50).map(|n| order.sample(n)).collect::<Vec<_>>());
+        assert_ne!(
+            (0..50).map(|n| Order::new(50, Some(4)).sample(n)).collect::<Vec<_>>(),
+            (0..50).map(|n| order.sample(n)).collect::<Vec<_>>()
+        );
     }
 
     #[test]

@@ -72,7 +72,8 @@ fn a_killed_run_goes_on_and_ends_as_one_that_was_not_killed() {
     assert!(errors.contains("there is no plan of this recipe") && errors.contains("50 samples, shuffled, 8 a step along `b`"), "{errors}");
     let lines: Vec<Value> = text(&whole).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!((lines.len(), &lines[0]["step"], &lines[2999]["step"]), (3001, &1.into(), &3000.into()));
-    let mean = |lines: &[Value], key: &str| lines.iter().map(|line| line[key].as_f64().expect("a number")).sum::<f64>() / lines.len() as f64;
+    let mean =
+        |lines: &[Value], key: &str| lines.iter().map(|line| line[key].as_f64().expect("a number")).sum::<f64>() / lines.len() as f64;
     assert!(mean(&lines[2900..3000], "loss") < 0.5 * mean(&lines[..100], "loss"));
     assert!(mean(&lines[2900..3000], "right") > 0.85 && lines[4]["lr"] == 0.005, "{}", lines[4]);
     assert!(lines[3000]["samples_per_second"].as_f64().is_some_and(|rate| rate > 1.0));
@@ -116,7 +117,10 @@ fn a_killed_run_goes_on_and_ends_as_one_that_was_not_killed() {
     text(&done);
 
     // The length of the schedule is part of the run.
-    refused(&trained(folder, "3001", "parts", &[]), "it was made with other set inputs, lr=cosine(0.01, warmup: 10, end: 0.001, over: 3000)");
+    refused(
+        &trained(folder, "3001", "parts", &[]),
+        "it was made with other set inputs, lr=cosine(0.01, warmup: 10, end: 0.001, over: 3000)",
+    );
     refused(&trained(folder, STEPS, "parts", &["--seed", "2"]), "it was made with --seed 1; give that, or begin a run of its own");
     refused(&trained(folder, STEPS, "other", &["--resume", &path(folder, "data.npz")]), "this is no whole checkpoint");
     refused(&trained(folder, STEPS, "other", &["--set-input", "lr=fast"]), "`fast` is no value of an input: write a number, or cosine(");
@@ -124,5 +128,8 @@ fn a_killed_run_goes_on_and_ends_as_one_that_was_not_killed() {
     let plan = ["train", &path(folder, "plan"), "--steps", "1", "--data", &path(folder, "data.npz"), "--set", "b=4"];
     refused(&memlet(&plan), "the sizes and types of a plan are fixed");
     refused(&memlet(&plan[..6]), "the input `label` [b] has no data");
-    refused(&memlet(&["train", &recipe("softmax.yaml"), "--steps", "1", "--out", &path(folder, "none"), "--budget", "0s"]), "the recipe has no loss to train by");
+    refused(
+        &memlet(&["train", &recipe("softmax.yaml"), "--steps", "1", "--out", &path(folder, "none"), "--budget", "0s"]),
+        "the recipe has no loss to train by",
+    );
 }

@@ -163,9 +163,7 @@ fn agrees(training: &Training, losses: &[f64], stored: &Stored) -> Result<(), Fa
 #[test]
 fn twenty_steps_are_those_of_numpy_in_every_program() -> Result<(), Failure> {
     let (cores, pool, folder) = (cores()?, Pool::new(2)?, tempfile::tempdir()?);
-    for (text, name, set) in
-        [(PERCEPTRON, "train-perceptron.safetensors", &COSINE[..]), (WORDS, "train-words.safetensors", &[][..])]
-    {
+    for (text, name, set) in [(PERCEPTRON, "train-perceptron.safetensors", &COSINE[..]), (WORDS, "train-words.safetensors", &[][..])] {
         let stored = stored(name, folder.path())?;
         let variants = programs(&load_str("m.yaml", text, &[])?, false)?.variants.len();
         for variant in [None].into_iter().chain((0..variants).map(Some)) {
@@ -219,13 +217,13 @@ update:
 fn clouds(folder: &Path, samples: usize, name: &str) -> Result<PathBuf, Failure> {
     let label: Vec<i32> = (0..samples as i32).map(|n| n % 3).collect();
     let noise = sdfg::random::tensor(4, "x", samples * 5);
-    let x: Vec<f32> = noise.iter().enumerate().map(|(n, v)| (*v + f64::from(2 * label[n / 5] - 2) * ((n % 5) as f64 - 2.0)) as f32).collect();
-    let bytes = (x.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>(), label.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>());
+    let x: Vec<f32> =
+        noise.iter().enumerate().map(|(n, v)| (*v + f64::from(2 * label[n / 5] - 2) * ((n % 5) as f64 - 2.0)) as f32).collect();
+    let bytes =
+        (x.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>(), label.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>());
     let path = folder.join(name);
-    let views = [
-        ("x", TensorView::new(Dtype::F32, vec![samples, 5], &bytes.0)?),
-        ("label", TensorView::new(Dtype::I32, vec![samples], &bytes.1)?),
-    ];
+    let views =
+        [("x", TensorView::new(Dtype::F32, vec![samples, 5], &bytes.0)?), ("label", TensorView::new(Dtype::I32, vec![samples], &bytes.1)?)];
     safetensors::serialize_to_file(views, None, &path)?;
     Ok(path)
 }
@@ -314,18 +312,27 @@ fn data_that_do_not_fit_are_refused_with_their_place() -> Result<(), Failure> {
     let (cores, pool, folder) = (cores()?, Pool::new(1)?, tempfile::tempdir()?);
     let plan = plan(DROPPING, None, &cores, Target::default())?;
     let file = folder.path().join("bad.safetensors");
-    let (floats, labels): (Vec<u8>, Vec<u8>) = ([1f32; 200].iter().flat_map(|v| v.to_le_bytes()).collect(), [0i32; 40].iter().flat_map(|v| v.to_le_bytes()).collect());
-    let x = |shape: &[usize]| -> Result<_, Failure> { Ok(("x", Dtype::F32, shape.to_vec(), floats[..4 * shape.iter().product::<usize>()].to_vec())) };
+    let (floats, labels): (Vec<u8>, Vec<u8>) =
+        ([1f32; 200].iter().flat_map(|v| v.to_le_bytes()).collect(), [0i32; 40].iter().flat_map(|v| v.to_le_bytes()).collect());
+    let x = |shape: &[usize]| -> Result<_, Failure> {
+        Ok(("x", Dtype::F32, shape.to_vec(), floats[..4 * shape.iter().product::<usize>()].to_vec()))
+    };
     let label = |samples: usize| ("label", Dtype::I32, vec![samples], labels[..4 * samples].to_vec());
     let mut far = label(8);
     far.3[20] = 7;
     let cases = [
         (vec![x(&[8, 5])?], "the input `label` [b] has no data: add a tensor `label` whose first axis counts samples"),
-        (vec![x(&[8, 4])?, label(8)], "`x` of FILE has the shape [8, 4] and must have [samples, 5] with `i`: a sample is the recipe's `x` without `b`"),
+        (
+            vec![x(&[8, 4])?, label(8)],
+            "`x` of FILE has the shape [8, 4] and must have [samples, 5] with `i`: a sample is the recipe's `x` without `b`",
+        ),
         (vec![x(&[8])?, label(8)], "has the shape [8] and must have [samples, 5]"),
         (vec![x(&[8, 5])?, label(7)], "`label` has 7 samples and `x` 8; all inputs need the same number"),
         (vec![x(&[4, 5])?, label(4)], "there are 4 samples, and one step takes 6 (`b: 6`); add samples, or take fewer with --set b=4"),
-        (vec![x(&[8, 5])?, label(8), ("lable", Dtype::I32, vec![1], vec![0; 4])], "`lable` is no input of the recipe, whose inputs are `x`, `label`"),
+        (
+            vec![x(&[8, 5])?, label(8), ("lable", Dtype::I32, vec![1], vec![0; 4])],
+            "`lable` is no input of the recipe, whose inputs are `x`, `label`",
+        ),
         (vec![x(&[8, 5])?, far], "`label` of FILE at [5] is 7, but the recipe says that its values are in [0, 3)"),
     ];
     for (tensors, why) in cases {
@@ -382,28 +389,31 @@ fn parameters_begin_as_the_recipe_says() -> Result<(), Failure> {
         program.containers
     };
     assert_eq!(origins(recipe.program), origins(load_str("m.yaml", &plain, &[])?.program));
-    let errors = |initial: &str| load_str("m.yaml", &text.replace("initial: 1}", &format!("initial: {initial}}}")), &[]).expect_err(initial).to_string();
+    let errors = |initial: &str| {
+        load_str("m.yaml", &text.replace("initial: 1}", &format!("initial: {initial}}}")), &[]).expect_err(initial).to_string()
+    };
     for wrong in ["normal", "normal()", "normal(0)", "normal(-1)", "beta(1)", "[1]", "uniform(x)"] {
         assert!(errors(wrong).starts_with("m.yaml:6:"), "{wrong}: {}", errors(wrong));
     }
-    assert!(errors("gauss(1)").contains("`initial` of `scale` must be a number, normal(0.02) with a standard deviation, or uniform(0.1)"), "{}", errors("gauss(1)"));
+    assert!(
+        errors("gauss(1)").contains("`initial` of `scale` must be a number, normal(0.02) with a standard deviation, or uniform(0.1)"),
+        "{}",
+        errors("gauss(1)")
+    );
     let input = text.replace("x: {dims: [b, i], grad: false}", "x: {dims: [b, i], initial: 0}");
     assert!(load_str("m.yaml", &input, &[]).expect_err("an input").to_string().contains("the input `x` is given anew each step"));
     Ok(())
 }
 
-/// The shipped models load, begin with what they say, and their programs compute the same at small sizes.
+/// The shipped models load, and say why they are there and what each of their parameters begins with.
 #[test]
-fn shipped_models_can_be_trained() -> Result<(), Failure> {
+fn shipped_models_say_what_they_begin_with() -> Result<(), Failure> {
     for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("models"))? {
         let file = entry?.path();
         let recipe = recipes::load::load(&file, &[])?;
         assert!(recipe.text.starts_with("# ") && recipe.text.contains("\n# Expect: "), "{}", file.display());
         let of_steps = recipe.program.containers.values().filter(|c| c.role == sdfg::Role::Parameter && c.initial.is_none());
         assert!(of_steps.clone().count() > 0 && of_steps.into_iter().all(|c| recipe.initial.contains_key(&c.name)), "{}", file.display());
-        let mut told = String::new();
-        let programs = recipes::pipeline::variants::checked_programs::checked_programs(&recipe, false, None, &mut |text| told += text)?;
-        assert!(told.is_empty() && !programs.variants.is_empty(), "{}: {told}", file.display());
     }
     Ok(())
 }

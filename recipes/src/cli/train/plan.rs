@@ -62,7 +62,8 @@ fn alone(args: &RecipeArgs, file: &Path) -> Result<(), PipelineError> {
     if args.sizes.is_empty() && args.dtype.is_none() && !args.narrow {
         return Ok(());
     }
-    let why = "the sizes and types of a plan are fixed; give --set, --dtype and --narrow with the recipe, or optimize it with them".to_string();
+    let why =
+        "the sizes and types of a plan are fixed; give --set, --dtype and --narrow with the recipe, or optimize it with them".to_string();
     Err(PipelineError::Plan { file: file.display().to_string(), why })
 }
 

@@ -150,9 +150,7 @@ impl Storing {
     pub fn value(&self, number: Number) -> Result<f64, String> {
         let value = number.stored(self.dtype)?;
         match &self.range {
-            Some((all, within)) if !within.contains(value) => {
-                Err(format!("{value}, but the recipe says that its values are in {all}"))
-            }
+            Some((all, within)) if !within.contains(value) => Err(format!("{value}, but the recipe says that its values are in {all}")),
             _ => Ok(value),
         }
     }
