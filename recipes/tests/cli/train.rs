@@ -44,7 +44,7 @@ fn prepare(folder: &Path) {
 
 /// The arguments of a run in a folder.
 fn run(folder: &Path, steps: &str, checkpoints: &str, more: &[&str]) -> Vec<String> {
-    let words = ["train", &path(folder, "small.yaml"), "--out", &path(folder, "plan"), "--budget", "0s", "--steps", steps]
+    let words = ["train", &path(folder, "small.yaml"), "--out", &path(folder, "plan"), "--budget", "2s", "--steps", steps]
         .into_iter()
         .chain(["--data", &path(folder, "data.npz"), &path(folder, "label.npy"), "--shuffle"])
         .chain(["--set-input", "lr=cosine(0.01, warmup: 10, end: 0.001)", "--checkpoint", &path(folder, checkpoints), "--every", "150"])
