@@ -44,7 +44,8 @@ impl Column {
         }
     }
 
-    pub fn len(&self) -> usize {
+    /// Elements.
+    pub fn elements(&self) -> usize {
         match self {
             Column::F64(values) => values.len(),
             Column::F32(values) => values.len(),
@@ -67,7 +68,7 @@ impl Column {
     }
 
     /// Adds the elements to a hash.
-    pub fn hash(&self, hasher: &mut blake3::Hasher) {
+    pub fn hash_into(&self, hasher: &mut blake3::Hasher) {
         fn part<T: Copy, const N: usize>(values: &[T], bytes: fn(T) -> [u8; N], hasher: &mut blake3::Hasher) {
             for chunk in values.chunks(CHUNK) {
                 hasher.update(&chunk.iter().flat_map(|v| bytes(*v)).collect::<Vec<u8>>());

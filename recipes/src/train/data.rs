@@ -106,7 +106,7 @@ impl Data {
         let mut hasher = blake3::Hasher::new();
         for source in &sources {
             hasher.update(format!("{} {:?} {:?} {}\n", source.input, source.shape, source.taken, source.rows).as_bytes());
-            source.column.hash(&mut hasher);
+            source.column.hash_into(&mut hasher);
         }
         let tokens = |s: &Source| {
             let whole = program.containers.get(&s.input).is_some_and(|c| !c.dtype.is_floating());
@@ -135,7 +135,7 @@ impl Data {
 impl Source {
     fn input(&self, step: u64, samples: &[usize]) -> Result<ArrayD<f64>, PipelineError> {
         let internal = |e: ndarray::ShapeError| PipelineError::Internal(e.to_string());
-        let elements = self.column.len() / self.rows.max(1);
+        let elements = self.column.elements() / self.rows.max(1);
         match self.taken {
             Taken::Steps => {
                 let mut values = Vec::with_capacity(elements);

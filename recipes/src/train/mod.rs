@@ -76,7 +76,9 @@ impl Training {
     ) -> Result<Training, PipelineError> {
         let recipe = plan.recipe()?;
         let program = &plan.chosen.program;
-        let scalars = trained(&recipe, program).map_err(|why| PipelineError::Plan { file: file.display().to_string(), why })?;
+        let replaced: Vec<&str> = program.containers.values().filter_map(|c| c.replaces.as_deref()).collect();
+        let loss = trained(&recipe, &replaced).map_err(|why| PipelineError::Plan { file: file.display().to_string(), why })?;
+        let scalars = scalars(program, loss);
         let set: Vec<(String, Schedule)> = asked.set.iter().map(|(name, schedule)| (name.clone(), schedule.over(asked.steps))).collect();
         settable(program, &set, asked.steps)?;
         let names: Vec<&str> = set.iter().map(|(name, _)| name.as_str()).collect();
@@ -152,23 +154,44 @@ impl Training {
     }
 }
 
-/// The names of the loss and of the other results that are one number.
+/// Checks what a run needs before a plan is made, which takes long: that the recipe trains something, and that data and set inputs fit it.
 ///
 /// # Errors
-/// A recipe that has no loss, or that replaces no parameter.
-fn trained(recipe: &Recipe, program: &Sdfg) -> Result<Vec<String>, String> {
+/// Those of [`Training::open`] that do not depend on the plan.
+pub fn check(recipe: &Recipe, file: &Path, asked: &Asked) -> Result<(), PipelineError> {
+    let replaced = recipe.update.containers.iter().filter_map(|c| c.replaces.as_deref());
+    trained(recipe, &replaced.collect::<Vec<_>>()).map_err(|why| PipelineError::Plan { file: file.display().to_string(), why })?;
+    let program = &recipe.program;
+    let set: Vec<(String, Schedule)> = asked.set.iter().map(|(name, schedule)| (name.clone(), schedule.over(asked.steps))).collect();
+    settable(program, &set, asked.steps)?;
+    let names: Vec<&str> = set.iter().map(|(name, _)| name.as_str()).collect();
+    Data::read(&asked.data, program, &names, asked.batch.as_deref(), None)?;
+    match &asked.weights {
+        Some(path) => read_parameters(Source::File(path), program).map(|_| ()),
+        None => Ok(()),
+    }
+}
+
+/// The name of the loss. `replaced` are the parameters and the state that a step changes.
+///
+/// # Errors
+/// A recipe that has no loss, or that changes no parameter.
+fn trained(recipe: &Recipe, replaced: &[&str]) -> Result<String, String> {
     let loss = recipe.train.as_ref().and_then(|train| train.loss.clone());
     let loss = loss.ok_or("the recipe has no loss to train by; give it `train: {loss: NAME}`, with a result that is one number")?;
-    let changed = |name: &str| program.containers.values().any(|c| c.replaces.as_deref() == Some(name));
-    if !given(program).iter().any(|c| c.role == Role::Parameter && changed(&c.name)) {
+    if replaced.is_empty() {
         return Err(
             "the recipe has no `update`, so no step changes a parameter; give it one, such as `update: \"adam(rate: 0.001)\"`".into()
         );
     }
-    let others =
-        program.containers.values().filter(|c| c.role == Role::Output && c.replaces.is_none() && c.dims.is_empty() && c.name != loss);
-    let others: Vec<String> = others.map(|c| c.name.clone()).collect();
-    Ok([loss].into_iter().chain(others).collect())
+    Ok(loss)
+}
+
+/// The loss, then the other results of a program that are one number.
+fn scalars(program: &Sdfg, loss: String) -> Vec<String> {
+    let is_number = |c: &&sdfg::Container| c.role == Role::Output && c.replaces.is_none() && c.dims.is_empty() && c.name != loss;
+    let others: Vec<String> = program.containers.values().filter(is_number).map(|c| c.name.clone()).collect();
+    [loss].into_iter().chain(others).collect()
 }
 
 /// Refuses set inputs that the program does not have, and values that it cannot store or that leave the recipe's range.

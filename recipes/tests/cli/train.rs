@@ -44,14 +44,13 @@ fn prepare(folder: &Path) {
 
 /// The arguments of a run in a folder.
 fn run(folder: &Path, steps: &str, checkpoints: &str, more: &[&str]) -> Vec<String> {
-    let words = ["train", &path(folder, "small.yaml"), "--out", &path(folder, "plan"), "--budget", "2s", "--steps", steps]
+    ["train", &path(folder, "small.yaml"), "--out", &path(folder, "plan"), "--budget", "2s", "--steps", steps]
         .into_iter()
         .chain(["--data", &path(folder, "data.npz"), &path(folder, "label.npy"), "--shuffle"])
         .chain(["--set-input", "lr=cosine(0.01, warmup: 10, end: 0.001)", "--checkpoint", &path(folder, checkpoints), "--every", "150"])
         .chain(more.iter().copied())
         .map(String::from)
-        .collect();
-    words
+        .collect()
 }
 
 fn trained(folder: &Path, steps: &str, checkpoints: &str, more: &[&str]) -> std::process::Output {

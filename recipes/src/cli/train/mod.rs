@@ -101,16 +101,7 @@ impl TrainArgs {
         let folder = self.checkpoint.as_ref().map(|path| Folder { path: path.clone(), keep: self.keep as usize });
         let newest = folder.as_ref().map(Folder::all).transpose()?.and_then(|all| all.last().cloned());
         let resumed = self.resume.clone().or(newest.map(|(_, path)| path));
-        let asked = Asked {
-            data: self.data.clone(),
-            set: self.set.clone(),
-            batch: self.batch.clone(),
-            shuffle: self.shuffle,
-            seed: self.seed,
-            dropout: !self.recipe.no_dropout,
-            weights: self.weights.clone(),
-            steps: self.steps,
-        };
+        let asked = self.asked();
         let mut training = Training::open((&plan, &file), &asked, resumed.as_deref(), &pool, &device)?;
         self.introduce(&training, resumed.as_deref());
         if let Some(folder) = &folder {
@@ -159,6 +150,19 @@ impl TrainArgs {
         }
         self.conclude(&training, &progress, &losses, [saved.or(resumed), self.log.clone(), curve]);
         Ok(())
+    }
+
+    fn asked(&self) -> Asked {
+        Asked {
+            data: self.data.clone(),
+            set: self.set.clone(),
+            batch: self.batch.clone(),
+            shuffle: self.shuffle,
+            seed: self.seed,
+            dropout: !self.recipe.no_dropout,
+            weights: self.weights.clone(),
+            steps: self.steps,
+        }
     }
 
     /// Says what the data are and where the run begins.

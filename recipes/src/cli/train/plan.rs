@@ -82,6 +82,7 @@ fn of_recipe(args: &TrainArgs) -> Result<Option<(Plan, PathBuf)>, PipelineError>
         errln!("plan: {}, of an earlier command", file.display());
         return Ok(Some((plan, file)));
     }
+    crate::train::check(&recipe, &args.recipe.recipe, &args.asked())?;
     errln!("there is no plan of this recipe in {}: making one in about {:.0} s", folder.display(), args.budget.as_secs_f64());
     let mut optimize = optimize(args, &folder, &target)?;
     optimize.measure.quiet = true;
