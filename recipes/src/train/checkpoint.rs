@@ -170,8 +170,9 @@ fn save(path: &Path, execution: &Execution, header: &Header) -> Result<(), Pipel
     let internal = |e: serde_json::Error| PipelineError::Internal(e.to_string());
     let program = execution.program();
     let mut encoded = vec![];
-    for name in execution.parameters() {
-        let (Some(container), Some(tensor)) = (program.containers.get(&name), execution.result(&name)?) else {
+    for container in tensors::given(program).into_iter().filter(|c| c.role == Role::Parameter) {
+        let name = container.name.clone();
+        let Some(tensor) = execution.result(&name)? else {
             return Err(PipelineError::Internal(format!("`{name}` has no values")));
         };
         let (dtype, bytes) = encoded_as(container.dtype, &tensor);

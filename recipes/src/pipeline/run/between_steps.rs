@@ -5,11 +5,10 @@ use super::execute::{Execution, window};
 use super::launch::{Slot, SlotPlace};
 use super::replaced::Values;
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::tensors::given;
 use kernels::pool::Pool;
 use ndarray::ArrayD;
 use sdfg::interpret::{Run, Tensors};
-use sdfg::{Container, Role, Sdfg};
+use sdfg::{Container, Sdfg};
 
 impl Execution {
     pub fn program(&self) -> &Sdfg {
@@ -58,11 +57,6 @@ impl Execution {
             Some(container) => self.boundary_tensor(container, container.replaces.as_ref().unwrap_or(&container.name)),
             None => Ok(None),
         }
-    }
-
-    /// Names of the parameters and of the state, in the recipe's order.
-    pub fn parameters(&self) -> Vec<String> {
-        given(&self.program).into_iter().filter(|c| c.role == Role::Parameter).map(|c| c.name.clone()).collect()
     }
 
     /// Runs one step once, without timing it: what it leaves is what the next one begins with.
