@@ -1,5 +1,6 @@
 //! The contract of every kernel: what it computes, what may be chosen, and how it is run.
 
+use crate::c_form::CForm;
 use crate::codegen_version::codegen_version;
 use crate::error::KernelError;
 use crate::images;
@@ -370,6 +371,11 @@ pub trait Executable: Send + Sync {
     /// Memory that it takes from the pool while it runs, besides its arguments.
     fn working(&self) -> Working {
         Working::default()
+    }
+
+    /// What code without this crate needs to run it; `None` where there is no C of it.
+    fn as_c(&self) -> Option<CForm<'_>> {
+        None
     }
 
     /// The generated code, if there is any.

@@ -2,6 +2,7 @@
 
 pub mod alpha_equivalence;
 pub mod buffer;
+pub mod c_form;
 pub mod caches;
 mod cancel;
 mod codegen_version;

@@ -3,6 +3,7 @@
 pub mod accelerator;
 pub mod analyze;
 pub mod cli;
+pub mod clibrary;
 pub mod compare;
 pub mod import;
 pub mod load;

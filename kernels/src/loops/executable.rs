@@ -4,6 +4,7 @@
 //! are divided along the batch, no barrier comes between them, and what all times read is packed once.
 
 use super::body::Body;
+use crate::c_form::{CForm, Filled, Unrolled, UnrolledAddress, UnrolledLaunch};
 use crate::device::{Device, DeviceMemory};
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext, unsupported};
@@ -45,6 +46,8 @@ pub(super) struct LoopKernel {
     launches: Vec<Launch>,
     /// What only the body has, and slices that lie outside in time.
     own: Mutex<DeviceMemory>,
+    own_bytes: usize,
+    filled: Vec<Filled>,
     source: Option<String>,
     /// How the launches of all times are packed, by the number of workers.
     packed: Mutex<BTreeMap<usize, Arc<Packed>>>,
@@ -82,8 +85,11 @@ impl LoopKernel {
             launches.push(Launch { executable: device.compile(kernel, &own)?, places, bytes: sizes });
         }
         let mut own = device.memory(room.bytes.max(LINE))?;
+        let mut filled = Vec::new();
         for (at, container, layout, shape, value) in &room.fills {
             fill(&mut own, *at, container, layout, shape, *value)?;
+            let elements = layout.extent(&container.dims, shape).unwrap_or_default();
+            filled.push(Filled { at: *at, elements, dtype: container.dtype, value: *value });
         }
         let sources: Vec<&str> = launches.iter().filter_map(|launch| launch.executable.source()).collect();
         Ok(LoopKernel {
@@ -93,6 +99,8 @@ impl LoopKernel {
             reversed: body.repeat.reversed,
             source: (!sources.is_empty()).then(|| sources.join("\n\n")),
             launches,
+            own_bytes: room.bytes.max(LINE),
+            filled,
             own: Mutex::new(own),
             packed: Mutex::default(),
         })
@@ -262,6 +270,45 @@ fn fill(own: &mut DeviceMemory, at: usize, container: &Container, layout: &Layou
     }
 }
 
+impl Unrolled for LoopKernel {
+    fn kernels(&self) -> Vec<&dyn Executable> {
+        self.launches.iter().map(|launch| &*launch.executable).collect()
+    }
+
+    fn launches(&self) -> Result<Vec<UnrolledLaunch>, KernelError> {
+        let mut found = Vec::new();
+        for iteration in 0..self.trips {
+            for (kernel, launch) in self.launches.iter().enumerate() {
+                let address = |place: &Place| {
+                    Ok(match place {
+                        Place::Whole(argument) => UnrolledAddress::Argument(*argument, 0),
+                        Place::Own(at) => UnrolledAddress::Own(*at),
+                        Place::Slice { argument, by, from, count, bytes, outside } => {
+                            match self.slice(iteration, (*by, *from, *count), *outside)? {
+                                Ok(at) => UnrolledAddress::Argument(*argument, at as usize * bytes),
+                                Err(outside) => UnrolledAddress::Own(outside),
+                            }
+                        }
+                    })
+                };
+                let arguments = launch.places.iter().map(address).collect::<Result<_, KernelError>>()?;
+                found.push(UnrolledLaunch { kernel, arguments });
+            }
+        }
+        Ok(found)
+    }
+
+    fn packed(&self, workers: usize) -> Result<Option<Arc<Packed>>, KernelError> {
+        let kernels = self.kernels();
+        let all = kernels.iter().all(|kernel| kernel.phases().is_some());
+        all.then(|| LoopKernel::packed(self, &kernels, workers)).transpose()
+    }
+
+    fn own(&self) -> (usize, &[Filled]) {
+        (self.own_bytes, &self.filled)
+    }
+}
+
 impl Executable for LoopKernel {
     unsafe fn run(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Completion, KernelError> {
         if arguments.len() != self.arguments {
@@ -293,6 +340,10 @@ impl Executable for LoopKernel {
 
     fn working(&self) -> Working {
         self.launches.iter().map(|launch| launch.executable.working()).fold(Working::default(), Working::max)
+    }
+
+    fn as_c(&self) -> Option<CForm<'_>> {
+        Some(CForm::Loop(self))
     }
 
     fn source(&self) -> Option<&str> {

@@ -47,6 +47,8 @@ pub struct Work {
     pub piece: usize,
     /// Where the workers' ranges of the index begin and end, if the piece is divided as others are.
     pub bounds: Option<Vec<i64>>,
+    /// What all of these are divided by, of which the bounds follow.
+    pub along: Option<Partition>,
 }
 
 /// Pieces of a group that are divided alike.
@@ -160,7 +162,7 @@ impl Grouping<'_> {
         let group = &mut self.groups[at].0;
         match piece.closes {
             true => group.before.push(n),
-            false => group.work.push(Work { piece: n, bounds: None }),
+            false => group.work.push(Work { piece: n, bounds: None, along: None }),
         }
         self.placed.push(at);
         for region in &piece.regions {
@@ -235,7 +237,7 @@ impl Grouping<'_> {
             for team in teams {
                 let bounds = bounds(team.partition, workers);
                 for work in group.work.iter_mut().filter(|work| team.members.contains(&work.piece)) {
-                    work.bounds = Some(bounds.clone());
+                    (work.bounds, work.along) = (Some(bounds.clone()), Some(team.partition));
                 }
             }
             group

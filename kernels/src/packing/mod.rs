@@ -8,7 +8,7 @@ pub mod groups;
 
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, RunContext};
-use crate::phases::{Part, Phase, PhaseRun, Place, Share, Spread, WorkingMemory};
+use crate::phases::{Part, Partition, Phase, PhaseRun, Place, Share, Spread, WorkingMemory};
 use crate::pool::{StaticPartition, Working};
 use crate::processor::streams_for;
 use groups::{Group, Piece, Region, groups};
@@ -204,6 +204,27 @@ impl Packed {
         self.working
     }
 
+    /// Where the working memory of each kernel begins.
+    pub fn places(&self) -> &[Working] {
+        &self.places
+    }
+
+    /// The groups as data, for code that runs them without this crate.
+    pub fn listed(&self) -> impl Iterator<Item = ListedGroup> + '_ {
+        let of = |piece: usize, along: Option<Partition>| {
+            let (launch, phases) = match self.steps[piece] {
+                Step::Phase { launch, phase } => (launch, ListedPhases::One(phase)),
+                Step::Alone { launch } => (launch, ListedPhases::All),
+                Step::Whole { launch } => (launch, ListedPhases::Whole),
+            };
+            ListedPiece { launch, phases, spread: self.pieces[piece].spread, along }
+        };
+        self.groups.iter().map(move |group| ListedGroup {
+            before: group.before.iter().map(|piece| of(*piece, None)).collect(),
+            work: group.work.iter().map(|work| of(work.piece, work.along)).collect(),
+        })
+    }
+
     /// Runs all launches; `done` is told of each group when it is complete.
     ///
     /// # Errors
@@ -281,6 +302,32 @@ impl Packed {
         }
         Ok(Completion::Done)
     }
+}
+
+/// Pieces between two barriers: what the caller does first, alone, and then what each worker does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListedGroup {
+    pub before: Vec<ListedPiece>,
+    pub work: Vec<ListedPiece>,
+}
+
+/// A part of a launch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ListedPiece {
+    pub launch: usize,
+    pub phases: ListedPhases,
+    pub spread: Spread,
+    /// What it is divided by as others of its group are, if it is.
+    pub along: Option<Partition>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListedPhases {
+    One(usize),
+    /// All of them, by one worker.
+    All,
+    /// A kernel that gives out its work by itself.
+    Whole,
 }
 
 impl Step {

@@ -1,6 +1,7 @@
 //! The command line `memlet`.
 
 pub mod analyze;
+mod build;
 mod compare;
 mod device_argument;
 mod devices;
@@ -67,6 +68,8 @@ enum Command {
     Train(train::TrainArgs),
     /// Compare a plan with PyTorch and JAX on the same recipe and data, after checking that all agree
     Compare(compare::CompareArgs),
+    /// Write a plan as a C library that needs neither Rust nor Memlet
+    Build(build::BuildArgs),
     /// Redraw the report of a run
     Report(report::ReportArgs),
     /// Explain a layout, a configuration or a fusion, and the cost of the next best
@@ -262,6 +265,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => args.run(),
         Command::Train(args) => args.run(),
         Command::Compare(args) => return printed(args.run()),
+        Command::Build(args) => args.run(),
         Command::Report(args) => args.run(),
         Command::Explain(args) => args.run(),
         Command::Variants(args) => args.run(),

@@ -78,6 +78,8 @@ pub struct Toolchain {
     pub cache: PathBuf,
     /// Flags besides the usual ones.
     pub flags: Vec<String>,
+    /// Whether kernels are made for their texts alone: nothing is compiled, and none of them can run.
+    pub texts_only: bool,
 }
 
 pub(crate) type KernelFn = unsafe extern "C" fn(*const *mut u8, *const i64, *const Host, *mut u8, i64, i64);
@@ -108,6 +110,22 @@ pub(crate) struct Entry {
     pub finish: Option<FinishFn>,
     /// Packing of columns, of rows, and products, of a kernel that calls them.
     pub gemm: [Option<Opaque>; 3],
+}
+
+impl Entry {
+    /// Of a text that is not compiled.
+    fn absent(prepares: bool, finishes: bool) -> Self {
+        unsafe extern "C" fn kernel(_: *const *mut u8, _: *const i64, _: *const Host, _: *mut u8, _: i64, _: i64) {
+            std::process::abort();
+        }
+        unsafe extern "C" fn prepare(_: *const *mut u8, _: *const i64, _: *const Host, _: i64, _: i64) {
+            std::process::abort();
+        }
+        unsafe extern "C" fn finish(_: *const *mut u8, _: *const i64, _: *const u8, _: i64, _: i64, _: i64, _: i64, _: i64) {
+            std::process::abort();
+        }
+        Entry { prepare: prepares.then_some(prepare as PrepareFn), kernel, finish: finishes.then_some(finish as FinishFn), gemm: [None; 3] }
+    }
 }
 
 impl Toolchain {
@@ -142,11 +160,26 @@ impl Toolchain {
         let flags: Vec<String> = InstructionSet::native().compiler_flags().iter().map(ToString::to_string).collect();
         // Another measurement must not be taken for this one, nor another cache be shared.
         let version = InstructionSet::limit()?.map_or(version.clone(), |most| format!("{version}, {most:?} at most"));
-        Ok(Toolchain { command, version, cache, flags })
+        Ok(Toolchain { command, version, cache, flags, texts_only: false })
+    }
+
+    /// A toolchain for the texts of kernels alone, which needs no compiler.
+    pub fn texts() -> Self {
+        let flags = InstructionSet::native().compiler_flags().iter().map(ToString::to_string).collect();
+        Toolchain { command: String::new(), version: String::new(), cache: PathBuf::new(), flags, texts_only: true }
+    }
+
+    /// The flags that generated code is compiled with, without those for shared libraries.
+    pub fn code_flags(&self) -> Vec<String> {
+        let usual = FLAGS.into_iter().filter(|flag| !["-shared", "-fPIC"].contains(flag)).map(String::from);
+        usual.chain(self.flags.iter().cloned()).collect()
     }
 
     /// Compiles and loads a source, unless that has been done before.
     pub(crate) fn load(&self, name: &str, source: &CSource) -> Result<Entry, KernelError> {
+        if self.texts_only {
+            return Ok(Entry::absent(source.preparations > 0, !source.partials.is_empty()));
+        }
         static LOADED: OnceLock<Mutex<BTreeMap<String, Entry>>> = OnceLock::new();
         let loaded = LOADED.get_or_init(Mutex::default);
         let text = canonical(&source.text, &source.names);
@@ -166,6 +199,9 @@ impl Toolchain {
 
     /// Compiles the sources that have no library yet, on all cores, until it is cancelled. Errors are reported where a source is loaded.
     pub(crate) fn precompile(&self, sources: Vec<CSource>, until: CancelToken) {
+        if self.texts_only {
+            return;
+        }
         let products: BTreeSet<Arc<str>> = sources.iter().filter_map(|source| source.library.clone()).collect();
         let mut parts: Vec<CompileJob> = products.into_iter().map(CompileJob::GemmLibrary).collect();
         for double in [false, true] {

@@ -1,5 +1,6 @@
 //! Runs a generated kernel: shares its points among the workers and combines their partial results.
 
+use crate::c_form::{CForm, GeneratedC};
 use crate::caches::largest_cache;
 use crate::error::KernelError;
 use crate::kernel::{ArgumentAccess, Completion, Executable, KernelSpec, RunContext};
@@ -142,7 +143,7 @@ impl MapKernel {
 
 /// What happens between two barriers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+pub enum Stage {
     /// Factors of products are packed.
     Prepare,
     Points,
@@ -336,6 +337,11 @@ impl Executable for MapKernel {
 
     fn working(&self) -> Working {
         Working { own: self.source.scratch, shared: self.source.prepared }
+    }
+
+    fn as_c(&self) -> Option<CForm<'_>> {
+        let divided = self.touched.partition.map_or((1, 0), |(partition, each)| (partition.step, each));
+        Some(CForm::Generated(GeneratedC { source: &self.source, streams: self.streams, stages: &self.stages, divided }))
     }
 
     fn source(&self) -> Option<&str> {

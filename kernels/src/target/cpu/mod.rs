@@ -1,6 +1,6 @@
 //! The cores of this machine, and C from the system's compiler.
 
-mod canonical;
+pub mod canonical;
 pub mod compile;
 mod dialect;
 mod direct;
@@ -19,7 +19,7 @@ pub mod tiles;
 mod window_reduction;
 
 pub use compile::Toolchain;
-pub use executable::MapKernel;
+pub use executable::{MapKernel, Stage};
 pub use gemm_space::GemmSpace;
 
 use super::TargetInfo;

@@ -3,6 +3,9 @@
 //! Each worker owns a range of columns, or of rows where rows are short, and goes through all points in their order: sums do not depend on
 //! the number of workers. Where the result lies in the place of `base`, only rows that some point names are touched.
 
+mod text;
+
+use crate::c_form::CForm;
 use crate::error::KernelError;
 use crate::in_place::KNOB;
 use crate::kernel::{self, Completion, ConfigSpace, Executable, KernelSpec, RunContext, TensorChoice, unsupported};
@@ -73,6 +76,8 @@ struct Part {
     rows_in: Dtype,
     /// For each point that names a row: the element that names it, and the first element of what is added.
     points: Vec<(usize, usize)>,
+    /// The same as loops: the extent of each, and what its steps are apart in both.
+    loops: Vec<[usize; 3]>,
     /// For each element of a row: where it lies beside the first one.
     columns: Vec<usize>,
 }
@@ -154,12 +159,14 @@ impl ScatterKernel {
             }
             let lead: Vec<String> = part.indices(operation).into_iter().filter(|i| !within.contains(i)).cloned().collect();
             let sizes = lead.iter().map(&size).collect::<Result<Vec<_>, _>>()?;
-            let (at, x) = (offsets(&sizes, &steps(part.at, &lead)?), offsets(&sizes, &steps(part.x, &lead)?));
+            let (at_steps, x_steps) = (steps(part.at, &lead)?, steps(part.x, &lead)?);
+            let (at, x) = (offsets(&sizes, &at_steps), offsets(&sizes, &x_steps));
             found.push(Part {
                 x: place(&part.x.data)?,
                 at: place(&part.at.data)?,
                 rows_in: dtype(part.at).unwrap_or(Dtype::I32),
                 points: at.into_iter().zip(x).collect(),
+                loops: sizes.iter().zip(at_steps.iter().zip(&x_steps)).map(|(size, (at, x))| [*size, *at, *x]).collect(),
                 columns: offsets(&widths, &steps(part.x, &within)?),
             });
         }
@@ -336,6 +343,10 @@ impl Executable for ScatterKernel {
 
     fn phases(&self) -> Option<Vec<Phase>> {
         Some(self.phases())
+    }
+
+    fn as_c(&self) -> Option<CForm<'_>> {
+        Some(CForm::Scatter(self.text()))
     }
 
     unsafe fn work(&self, phase: usize, worker: usize, share: Share, run: &PhaseRun) -> bool {

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The launches of a step, and their memory.
-pub(in crate::pipeline) struct Assembly {
+pub(crate) struct Assembly {
     pub launches: Vec<Launch>,
     /// Launches that run once, before the first step: what they make lies in memory of its own.
     pub once: Vec<Launch>,
@@ -31,6 +31,15 @@ pub(in crate::pipeline) struct Assembly {
     pub map: MemoryMap,
     /// The parameters that the step replaces.
     pub replaced: Vec<Replaced>,
+}
+
+/// Who holds the results of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Results {
+    /// They lie in the arena, and parameters may exchange their memory with their next values.
+    InArena,
+    /// Each has memory of its own, which the caller gives, and the next value of a parameter ends where the parameter lies.
+    Apart,
 }
 
 /// A launch before it is compiled.
@@ -64,20 +73,22 @@ struct Assembler<'a> {
     held: BTreeMap<String, usize>,
     drafts: Vec<Draft>,
     once: Once,
+    results: Results,
 }
 
 /// Assembles a program under a configuration, to run on `streams` streams.
 ///
 /// # Errors
 /// Kernels that the configuration does not name or that cannot be compiled; no memory.
-pub(in crate::pipeline) fn assemble(
+pub(crate) fn assemble(
     program: &Sdfg,
     configuration: &Configuration,
     device: &Arc<dyn Device>,
     streams: usize,
+    results: Results,
 ) -> Result<Assembly, PipelineError> {
     let once = Once::of(program)?;
-    let mut assembler = Assembler { program, configuration, device, slots: vec![], held: BTreeMap::new(), drafts: vec![], once };
+    let mut assembler = Assembler { program, configuration, device, slots: vec![], held: BTreeMap::new(), drafts: vec![], once, results };
     assembler.draft()?;
     // Boundary containers exist even if no kernel touches them.
     let mut boundary = BTreeMap::new();
@@ -216,7 +227,14 @@ impl Assembler<'_> {
 
     /// Whether a slot has no place in the arena.
     fn is_apart(&self, slot: usize) -> bool {
-        self.is_lasting(slot) || self.is_next(slot)
+        self.is_lasting(slot) || self.is_next(slot) || self.is_result_apart(slot)
+    }
+
+    /// Whether a slot holds a result, in its held layout, in memory of the caller's.
+    fn is_result_apart(&self, slot: usize) -> bool {
+        let data = &self.slots[slot].data;
+        let role = self.program.containers.get(data).map(|c| c.role);
+        self.results == Results::Apart && self.held.get(data) == Some(&slot) && matches!(role, Some(Role::Output | Role::Gradient))
     }
 
     /// The parameters that the step replaces when its launches run in this order.
@@ -228,7 +246,7 @@ impl Assembler<'_> {
             let how = match self.slots[slots[0]].layout == self.slots[slots[1]].layout {
                 true if self.can_lie_over(slots, order) => Replacement::InPlace,
                 // A recording knows the addresses that it was made with.
-                true if !self.device.records() => Replacement::Exchanged,
+                true if !self.device.records() && self.results == Results::InArena => Replacement::Exchanged,
                 _ => Replacement::Copied,
             };
             found.push(Replaced { parameter, slots, how });

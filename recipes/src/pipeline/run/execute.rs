@@ -1,6 +1,6 @@
 //! A program under a configuration, compiled and with its memory: runs training steps.
 
-use super::assemble::{Assembly, assemble};
+use super::assemble::{Assembly, Results, assemble};
 use super::candidate::Candidate;
 use super::launch::{Launch, Slot, SlotPlace, dataflow, regions};
 use super::memory::PeakMemory;
@@ -108,7 +108,7 @@ impl Execution {
     /// place of inputs that are no longer read.
     fn on(streams: usize, program: &Sdfg, configuration: &Configuration, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
         let Assembly { launches, once, needed_once, slots, arena, boundary, memory, map, replaced } =
-            during(Phase::Compile, || assemble(program, configuration, device, streams))?;
+            during(Phase::Compile, || assemble(program, configuration, device, streams, Results::InArena))?;
         let (device, program, done_once) = (device.clone(), program.clone(), DoneOnce::default());
         let is_due = !once.is_empty();
         Ok(Execution {

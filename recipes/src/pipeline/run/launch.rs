@@ -7,7 +7,7 @@ use sdfg::{Direction, Layout};
 use std::sync::Arc;
 
 /// One launch: a kernel, or a relayout.
-pub(in crate::pipeline) struct Launch {
+pub(crate) struct Launch {
     pub name: String,
     pub pass: Direction,
     /// Whether it copies its first argument in the layout of its second.
@@ -22,7 +22,7 @@ pub(in crate::pipeline) struct Launch {
 }
 
 /// Where a container, in one layout, lives.
-pub(in crate::pipeline) struct Slot {
+pub(crate) struct Slot {
     /// Container and layout: a relayouted copy is a slot of its own.
     pub data: String,
     pub layout: Layout,
@@ -30,7 +30,7 @@ pub(in crate::pipeline) struct Slot {
     pub place: SlotPlace,
 }
 
-pub(in crate::pipeline) enum SlotPlace {
+pub(crate) enum SlotPlace {
     /// In memory of its own, kept across steps.
     Held(DeviceMemory),
     /// In the arena, at this offset.

@@ -5,14 +5,15 @@
 //! touches.
 
 use super::launch::{Launch, Slot, SlotPlace};
-use kernels::packing::{self, Addresses, Held, Packed};
+use kernels::packing::{self, Addresses, Held, ListedGroup, Packed};
+use kernels::pool::Working;
 use kernels::{Executable, KernelError, RunContext};
 
 /// The memory of independent launches is kept apart as for this number of streams: more of them can be packed, and it costs little.
 pub const BESIDE: usize = 4;
 
 /// The launches of a step in common dispatches.
-pub(in crate::pipeline) struct Packs {
+pub(crate) struct Packs {
     packed: Packed,
     workers: usize,
 }
@@ -57,6 +58,16 @@ impl Packs {
 
     pub fn workers(&self) -> usize {
         self.workers
+    }
+
+    /// The groups as data, and where each launch's working memory begins in that of all.
+    pub fn listed(&self) -> (Vec<ListedGroup>, &[Working]) {
+        (self.packed.listed().collect(), self.packed.places())
+    }
+
+    /// Working memory of all launches.
+    pub fn working(&self) -> Working {
+        self.packed.working()
     }
 
     /// The launches that take part in each group between two barriers.
