@@ -7,6 +7,7 @@ mod argmax;
 mod beside;
 mod budget;
 mod checked_programs;
+mod clibrary;
 mod composed;
 mod cuda;
 mod device_support;
