@@ -95,7 +95,7 @@ impl Boundary {
         if let Some(view) = &container.view {
             for (offset, step) in view.offsets.iter().zip(&steps) {
                 let offset = offset.eval(&program.sizes).map_err(|e| e.to_string())? as usize;
-                if offset % step.block != 0 {
+                if !offset.is_multiple_of(step.block) {
                     return Err(format!("`{}` begins within a block of `{root}`, whose layout is {layout}", container.name));
                 }
                 elements += step.offset(offset);

@@ -43,8 +43,8 @@ fn program(name: &str) -> Result<Sdfg, Failure> {
 
 /// A plan with configuration `n` of every kernel; tensors that a kernel wants in another layout lie in that one.
 fn plan(name: &str, program: Sdfg, n: u64, packed: bool, device: &dyn Device) -> Result<Plan, Failure> {
-    let mut configuration = Configuration::default();
-    configuration.layouts = program.containers.values().map(|c| (c.name.clone(), Layout::row_major(c))).collect();
+    let layouts = program.containers.values().map(|c| (c.name.clone(), Layout::row_major(c))).collect();
+    let mut configuration = Configuration { layouts, ..Configuration::default() };
     for (_, _, unit) in program.units() {
         let spec = KernelSpec::new(&program, &unit)?;
         let config = device.space(&spec)?.config(n);
