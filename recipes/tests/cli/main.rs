@@ -10,6 +10,7 @@ mod docs;
 mod gpu_script;
 mod import;
 mod onnx;
+mod python;
 mod sites;
 mod stacks;
 #[cfg(target_os = "linux")]
