@@ -1,6 +1,6 @@
 //! Training: the step of a plan many times in one process, on batches from files.
 //!
-//! A run is a pure function of its [`Identity`](checkpoint::Identity) and of the parameters that it begins with: which samples a step gets,
+//! A run is a pure function of its [`Identity`] and of the parameters that it begins with: which samples a step gets,
 //! the masks of dropouts and the inputs that are set depend on the number of the step alone. So a run that goes on from a checkpoint does
 //! what the uninterrupted one does, to the last bit.
 

@@ -12,7 +12,7 @@ use crate::pipeline::choose::plan::{Plan, PlanRefusal};
 use crate::pipeline::choose::reselect_in_step::{Reselected, reselect_in_step};
 use crate::pipeline::choose::sweep_all::{Choices, SweptPrograms, baselines, plainest, plan};
 use crate::pipeline::measure::budget_policy::BudgetPolicy;
-use crate::pipeline::oracle::tensors::random_inputs;
+use crate::pipeline::oracle::tensors::inputs_to_compare;
 use crate::pipeline::run::candidate::{Candidate, Exchange};
 use crate::pipeline::run::divide::divided;
 use crate::pipeline::run::execute::Execution;
@@ -168,7 +168,7 @@ impl<'a> PlanRace<'a> {
             sweeps,
             plainest: plainest(&session.programs.unfused, &baselines, &*session.device, session.memory)?,
             baselines,
-            tensors: random_inputs(&session.programs.operators, 1)?,
+            tensors: inputs_to_compare(&session.programs.operators, 1)?,
             folder,
             verdicts: PlanChecks::new(say),
             whole: RunClock { began: session.began, expected: args.measure.bound().map(|bound| 2 * bound) },

@@ -1,6 +1,6 @@
 //! Whether two programs compute the same, as the interpreter finds it at small sizes.
 
-use super::tensors::random_inputs;
+use super::tensors::inputs_to_compare;
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Container, Role, Sdfg};
 use transforms::verify::same_tensor;
@@ -32,7 +32,7 @@ impl<'a> Expectation<'a> {
             let results = interpret(program, &inputs, &RUN).map_err(|e| e.to_string())?;
             Ok((inputs, results))
         };
-        Expectation { program, known: random_inputs(program, 1).map_err(|e| e.to_string()).and_then(results) }
+        Expectation { program, known: inputs_to_compare(program, 1).map_err(|e| e.to_string()).and_then(results) }
     }
 
     /// Interprets another program and compares its outputs and gradients; returns the first difference.

@@ -12,7 +12,7 @@ use sdfg::{Container, Dtype, Sdfg};
 /// The first overflow of a program at small sizes on drawn inputs, as a sentence with advice.
 pub fn overflow_message(program: &Sdfg) -> Option<String> {
     let small = with_small_sizes(program);
-    overflow_on(&small, &tensors::random_inputs(&small, 1).ok()?)
+    overflow_on(&small, &tensors::inputs_to_compare(&small, 1).ok()?)
 }
 
 /// The first overflow of a program on these inputs.

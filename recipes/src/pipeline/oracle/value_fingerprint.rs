@@ -11,7 +11,7 @@
 //! computes fingerprinted values from fingerprinted values in any program.
 
 use super::small_sizes::with_small_sizes;
-use super::tensors::random_inputs;
+use super::tensors::inputs_to_compare;
 use crate::pipeline::PipelineError;
 use kernels::KernelSpec;
 use layouts::problem::SelectionProblem;
@@ -30,7 +30,7 @@ const DIGITS: usize = 8;
 pub fn mark(problem: &mut SelectionProblem, program: &Sdfg) -> Result<(), PipelineError> {
     let small = with_small_sizes(program);
     let run = Run { seed: 1, step: 0, dropout: true };
-    let held = interpret(&small, &random_inputs(&small, 1)?, &run)?;
+    let held = interpret(&small, &inputs_to_compare(&small, 1)?, &run)?;
     for (_, _, unit) in small.units() {
         let mut again = held.clone();
         interpret_unit(&small, &unit, &mut again, &run)?;

@@ -7,7 +7,7 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::counterexample::{self, Counterexample};
 use crate::pipeline::oracle::equivalence::Difference;
 use crate::pipeline::oracle::operators::differentiation;
-use crate::pipeline::oracle::tensors::random_inputs;
+use crate::pipeline::oracle::tensors::inputs_to_compare;
 use crate::pipeline::oracle::{RUN, with_small_sizes};
 use crate::timings::{Phase, during};
 use kernels::device::Forms;
@@ -146,7 +146,7 @@ fn verified(check: &Check, folder: &Path) -> Result<(), String> {
         Promise::Gradients(_) => {
             let (before, after) = (with_small_sizes(check.before), with_small_sizes(check.after));
             let small = Check { before: &before, after: &after, promise: check.promise.clone() };
-            let draw = |program: &Sdfg, seed| random_inputs(program, seed).map_err(|e| e.to_string());
+            let draw = |program: &Sdfg, seed| inputs_to_compare(program, seed).map_err(|e| e.to_string());
             let wrong = keeps_promise(&small, &draw, &RUN).err().map(Difference::Value);
             wrong.map(|difference| Counterexample { before, after, difference })
         }
