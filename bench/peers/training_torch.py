@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Train recipes/models/gpt-bytes.yaml in PyTorch, beside `memlet train`.
+"""Train a GPT-2 such as recipes/models/gpt-bytes.yaml in PyTorch, beside `memlet train`.
 
     python bench/peers/training_torch.py begin   plan.json weights.safetensors
     python bench/peers/training_torch.py train   plan.json weights.safetensors data.npz log.csv --steps 200 --rate 0.001 [--compile]
@@ -29,10 +29,11 @@ def parameters(plan):
     program = json.load(open(plan))["chosen"]["program"]
     sizes, dims = program["sizes"], program["dims"]
     value = lambda dim: eval(str(dims[dim]), {}, dict(sizes))
-    found = {}
-    for c in program["containers"].values() if isinstance(program["containers"], dict) else program["containers"]:
-        if c["role"].lower() == "parameter" and c.get("initial") is None:
-            found[c["name"]] = [value(dim) for dim in c["dims"]]
+    containers = program["containers"]
+    # Storage that holds several parameters beside one another is none itself.
+    whole = {c["view"]["of"] for c in containers if c.get("view")}
+    begins = [c for c in containers if c["role"] == "parameter" and c.get("initial") is None and c["name"] not in whole]
+    found = {c["name"]: [value(dim) for dim in c["dims"]] for c in begins}
     return found
 
 
