@@ -232,3 +232,30 @@ fn a_program_with_updates_is_read_back_from_its_text() -> Result<(), Failure> {
     }
     Ok(())
 }
+
+/// The gradient of a bias of keys is 0 but for rounding errors, which Adam's first step would make as large as any other: programs are
+/// compared in a later one.
+#[test]
+fn a_gradient_of_rounding_errors_accuses_no_program() -> Result<(), Failure> {
+    let text = "model: keys\ndims: {b: 4, j: 6, k: j, p: 8, i: 16}\ninputs:\n  x: {dims: [b, j, i], grad: false}\n  lr: {dims: [], grad: false, \
+                range: [0, 1]}\nparameters: {wq: [p, i], wk: [p, i], bk: [p]}\nsteps:\n  - q[b,j,p] = wq[p,i] * x[b,j,i]\n  \
+                - s[b,k,p] = wk[p,i] * x[b,k,i] + bk[p]\n  - \"a[b,j,k] = softmax(q[b,j,p] * s[b,k,p], over: k)\"\n  \
+                - \"loss[] = mean(sum(a[b,j,k] * x[b,k,i], over: k) * x[b,j,i], over: [b, j, i])\"\ntrain: {loss: loss}\nupdate: \"adam(rate: lr)\"\n";
+    let mut told = String::new();
+    let recipe = load_str("keys.yaml", text, &[])?;
+    let programs = recipes::pipeline::variants::checked_programs::checked_programs(&recipe, false, None, &mut |text| told += text)?;
+    assert!(told.is_empty() && programs.variants.len() > 1, "{told}");
+    let at_first = recipes::pipeline::oracle::tensors::random_inputs(&programs.operators, 1)?;
+    let compared = recipes::pipeline::oracle::tensors::inputs_to_compare(&programs.operators, 1)?;
+    assert!(at_first["bk_v"].iter().all(|v| *v == 0.0) && compared["bk_v"].iter().all(|v| *v > 0.0));
+    let spread = |given: &Tensors| -> Result<f64, Failure> {
+        let updates = programs.variants.iter().map(|variant| Ok(interpret(&variant.program, given, &RUN)?["bk.new"].clone()));
+        let updates: Vec<ndarray::ArrayD<f64>> = updates.collect::<Result<_, Failure>>()?;
+        let apart = |other: &ndarray::ArrayD<f64>| (other - &updates[0]).iter().fold(0.0, |most, d| f64::max(most, d.abs()));
+        Ok(updates.iter().map(apart).fold(0.0, f64::max))
+    };
+    // In units of what one step changes at most, the rate.
+    let rate = compared["lr"].sum();
+    assert!(spread(&compared)? < 1e-14 * rate.max(1e-3), "{:e}", spread(&compared)?);
+    Ok(())
+}
