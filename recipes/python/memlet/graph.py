@@ -297,7 +297,10 @@ class Recipe:
         inputs = []
         for value, tensor in self.inputs:
             kind = {**FLOATS, **WHOLE}[tensor.dtype]
-            inputs.append(f"  {value.name}: {{dims: [{', '.join(self.declared(value))}], dtype: {kind}}}")
+            # What plans are checked with: matrices that keep the magnitude of what they multiply, as those of a model do.
+            most = 2 / max(tensor.shape) ** 0.5 if len(tensor.shape) == 2 and tensor.dtype in FLOATS else None
+            drawn = f", range: [{-most:.3g}, {most:.3g}]" if most else ""
+            inputs.append(f"  {value.name}: {{dims: [{', '.join(self.declared(value))}], dtype: {kind}{drawn}}}")
         kinds = {FLOATS[t.dtype] for _, t in self.outputs} or {"f32"}
         steps = []
         for value, template, operands, summed in self.steps:
