@@ -9,7 +9,9 @@ pub fn caps(name: &str) -> String {
 
 /// A file of the runtime under the library's name.
 pub fn named(template: &str, name: &str) -> String {
-    template.replace("CAPS_", &format!("{}_", caps(name))).replace("NAME", name)
+    // CMake has a word of its own that begins alike.
+    let parts = template.split("NAMESPACE").map(|part| part.replace("CAPS_", &format!("{}_", caps(name))).replace("NAME", name));
+    parts.collect::<Vec<_>>().join("NAMESPACE")
 }
 
 /// A whole number as C takes it.
@@ -75,7 +77,7 @@ mod tests {
         assert_eq!(string("a\"b\\é"), "\"a\\\"b\\\\\\303\\251\"");
         assert_eq!([number(5), number(1 << 40)], ["5".to_string(), "INT64_C(1099511627776)".into()]);
         assert_eq!(double(f64::NEG_INFINITY), "-__builtin_inf()");
-        assert_eq!(named("CAPS_OK NAME_step", "mlp"), "MLP_OK mlp_step");
+        assert_eq!(named("CAPS_OK NAME_step NAMESPACE NAME::", "mlp"), "MLP_OK mlp_step NAMESPACE mlp::");
         assert_eq!(table("int x[]", std::iter::empty(), "0"), "int x[] = {\n    0\n};\n\n");
     }
 }
