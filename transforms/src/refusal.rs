@@ -73,6 +73,8 @@ pub enum Reason {
     TooLarge { bytes: u64, limit: u64 },
     #[error("the kernel would have a single point, so that one core moves its {bytes} bytes while the others wait; it may move {limit}")]
     SinglePoint { bytes: u64, limit: u64 },
+    #[error("the kernel would run through {containers} containers at once, more than the {limit} that a core can prefetch")]
+    TooManyStreams { containers: usize, limit: usize },
     #[error("the program would move {bytes} bytes more")]
     MovesMore { bytes: u64 },
     #[error("`{contraction}` would find its operand `{data}` on chip, but {reader} needs it too, so it reaches memory all the same")]
@@ -119,6 +121,7 @@ impl Reason {
             Reason::SpacesDiffer { .. } => "they share no data, and their iteration spaces differ",
             Reason::TooLarge { .. } => "the intermediate results would not stay in a core's cache",
             Reason::SinglePoint { .. } => "the kernel would have a single point, so that one core works and the others wait",
+            Reason::TooManyStreams { .. } => "the kernel would run through more containers at once than a core can prefetch",
             Reason::MovesMore { .. } => "the program would move more bytes",
             Reason::Stored { .. } => "a contraction would find an operand on chip that others need in memory all the same",
             Reason::Outweighed { .. } => {

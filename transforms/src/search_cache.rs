@@ -27,6 +27,8 @@ pub(crate) struct UnitOfState {
     pub kind: Kind,
     pub reads: Vec<usize>,
     pub writes: Vec<usize>,
+    /// What it reads that is more than one number: only of these does a second reader save bytes.
+    arrays: Vec<usize>,
     /// Bytes of all containers that it touches.
     pub bytes: u64,
 }
@@ -37,20 +39,26 @@ pub(crate) struct UnitsOfState {
     pub units: Vec<Rc<UnitOfState>>,
     /// By unit: positions of all units that it depends on, directly or not.
     pub before: Vec<FixedBitSet>,
-    /// By container: positions of the units that read it, and of those that write it.
+    /// By container: positions of the units that read it as an array, and of those that write it.
     readers: Vec<Vec<usize>>,
     writers: Vec<Vec<usize>>,
 }
 
 impl UnitsOfState {
+    /// How many containers two units touch.
+    pub fn touched(&self, a: usize, b: usize) -> usize {
+        let both = [&self.units[a], &self.units[b]];
+        both.into_iter().flat_map(|unit| unit.reads.iter().chain(&unit.writes)).collect::<BTreeSet<_>>().len()
+    }
+
     /// The units before this one whose results it reads.
     pub fn makers(&self, unit: usize) -> BTreeSet<usize> {
         self.units[unit].reads.iter().flat_map(|d| &self.writers[*d]).copied().filter(|m| *m < unit).collect()
     }
 
-    /// The units before this one that read what it reads.
+    /// The units before this one that read an array which it reads.
     pub fn siblings(&self, unit: usize) -> BTreeSet<usize> {
-        self.units[unit].reads.iter().flat_map(|d| &self.readers[*d]).copied().filter(|m| *m < unit).collect()
+        self.units[unit].arrays.iter().flat_map(|d| &self.readers[*d]).copied().filter(|m| *m < unit).collect()
     }
 }
 
@@ -75,8 +83,8 @@ impl SearchCache {
                     needed.insert(*maker);
                     needed.union_with(&before[*maker]);
                 }
-                readers[*read].push(n);
             }
+            unit.arrays.iter().for_each(|read| readers[*read].push(n));
             unit.writes.iter().for_each(|write| writers[*write].push(n));
             before.push(needed);
         }
@@ -100,8 +108,10 @@ impl SearchCache {
             };
             data.into_iter().map(&mut number).collect()
         };
+        let one = |data: &str| program.containers.get(data).is_some_and(|c| program.bytes(data).is_ok_and(|all| all <= c.dtype.bytes(1)));
+        let arrays = numbered(reads.iter().filter(|data| !one(data)).cloned().collect());
         let (reads, writes) = (numbered(reads), numbered(writes));
-        let unit = Rc::new(UnitOfState { node, name: name.to_string(), kind, reads, writes, bytes });
+        let unit = Rc::new(UnitOfState { node, name: name.to_string(), kind, reads, writes, arrays, bytes });
         self.units.insert((id, node), unit.clone());
         Some(unit)
     }

@@ -8,7 +8,8 @@
 //!
 //! *Legal when* the two share outer indices ([`shared_indices`]) and nothing that runs between them depends on the first
 //! while the second depends on it.
-//! *Wanted where* the cores can still share the work: one point, such as the single image of a batch, is no kernel for many bytes.
+//! *Wanted where* the cores can still share the work: one point, such as the single image of a batch, is no kernel for many bytes. Kernels
+//! that hand nothing to one another are fused as long as a core can prefetch all that they run through.
 //! *Moves less because* what the first hands to the second stays in registers or in a core's cache, and what both read
 //! is read once; two independent kernels over equal spaces save a launch.
 //! *Not handled*: contractions (they take only a scale), sequential indices.
@@ -28,6 +29,11 @@ use std::rc::Rc;
 
 /// Local buffers of one outer iteration must stay well within a core's private cache.
 const LOCAL_LIMIT: u64 = 128 << 10;
+
+/// Containers of one kernel that is made of kernels which hand nothing to one another. A core prefetches about as many streams. Updates of
+/// parameters share the index of many, so that without a limit all of them become one loop, which runs several times slower than one after
+/// another.
+const STREAMS: usize = 24;
 
 /// Fuses pairs of scopes. Kernels that composition has made stay as they are.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +127,7 @@ impl Pass for Fusion {
         let mut refused = Vec::new();
         for (s, n, m) in pairs.ranked(&states) {
             let site = site(&states[s], m, n);
-            let judged = between(&states[s], m, n).and_then(|()| match cache.refused(&site) {
+            let judged = between(&states[s], m, n).and_then(|()| streams(&states[s], m, n)).and_then(|()| match cache.refused(&site) {
                 Some(reason) => Err(reason),
                 None => pair(program, &states[s], m, n).inspect_err(|reason| cache.refuse(&site, reason)),
             });
@@ -153,6 +159,13 @@ fn between(state: &UnitsOfState, first: usize, second: usize) -> Result<(), Reas
         Some(between) => Err(Reason::Cycle { between: units[between].name.clone() }),
         None => Ok(()),
     }
+}
+
+/// Whether a core can prefetch all that two units run through, unless the first hands something to the second.
+fn streams(state: &UnitsOfState, first: usize, second: usize) -> Result<(), Reason> {
+    let containers = state.touched(first, second);
+    let hands_on = state.makers(second).contains(&first);
+    if containers > STREAMS && !hands_on { Err(Reason::TooManyStreams { containers, limit: STREAMS }) } else { Ok(()) }
 }
 
 /// Fuses the scopes at two positions of a state.

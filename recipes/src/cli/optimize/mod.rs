@@ -38,7 +38,8 @@ pub struct OptimizeArgs {
     /// Time for timing the best plans and the baselines as wholes [default: 20s, with a budget below 80s a quarter of it]
     #[arg(long, value_parser = duration)]
     timing: Option<Duration>,
-    /// Take the plan that needs the least memory among plans that take at most this much longer than the fastest
+    /// Take the plan that needs the least memory, and of these the fewest dispatches, among plans that take at most this much longer than
+    /// the fastest
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "1%")]
     pub memory_slack: f64,
     /// Use all of --budget, also for programs of which more measuring promises to gain less than 1%
@@ -207,7 +208,7 @@ impl OptimizeArgs {
         self.measure.table(&outcome.table_of_wholes(&contested.wrong));
         let (taken, fastest) = (&outcome.timed[contested.taken], &outcome.timed[contested.fastest]);
         if contested.fastest != contested.taken {
-            self.say(&messages::for_memory(taken, fastest));
+            self.say(&messages::why_not_the_fastest(taken, fastest));
         }
         if let Some(lean) = contested.lean() {
             self.say(&messages::lean(&outcome.timed[lean], taken, fastest));

@@ -76,6 +76,8 @@ pub struct TimedPlan {
     pub step_samples_ms: Vec<f64>,
     pub predicted_ms: f64,
     pub peak_bytes: u64,
+    /// How often a step gives work to the pool or the GPU.
+    pub dispatches: u64,
     /// Whether it was clearly slower in the first race and has only that race's times, which are not comparable with the others.
     pub first_race_only: bool,
 }
@@ -129,6 +131,7 @@ impl TimedPlan {
             step_samples_ms: timed.step.samples.clone(),
             predicted_ms: candidate.predicted_ms,
             peak_bytes: timed.memory.actual_bytes,
+            dispatches: timed.dispatches.iter().sum(),
             first_race_only: timed.earlier,
         }
     }
@@ -189,12 +192,13 @@ impl<'a> RunSummary<'a> {
 
     /// Marks the plans in `wrong`, and plans that only have times of the first race.
     pub fn table_of_wholes(&self, wrong: &BTreeSet<usize>) -> Table {
-        let mut rows = table(&["plan", "forward ms", "backward ms", "step ms", "predicted ms", "peak MB"]);
+        let mut rows = table(&["plan", "forward ms", "backward ms", "step ms", "predicted ms", "peak MB", "dispatches"]);
         for (n, t) in self.timed.iter().enumerate() {
             let marks = [(wrong.contains(&n), " (wrong)"), (t.first_race_only, " (first race)")];
             let marks: String = marks.into_iter().filter(|(holds, _)| *holds).map(|(_, mark)| mark).collect();
             let mut row = vec![format!("{}{marks}", t.plan)];
             row.extend([t.forward_ms, t.backward_ms, t.step_ms, t.predicted_ms, t.peak_bytes as f64 / 1e6].map(significant));
+            row.push(t.dispatches.to_string());
             rows.row(cells(row));
         }
         rows

@@ -40,11 +40,25 @@ pub struct SweptPrograms {
 
 const POLICY: BudgetPolicy = BudgetPolicy::DEFAULT;
 
-/// Each program's share of the budget, from 0 to 1: the programs of one variant divide its share in the table.
-fn shares(variants: &[Variant], on_gpu: bool) -> Vec<f64> {
+/// Each program's share of the budget, and the unfused program's, from 0 to 1: the programs of one variant divide its share in the table.
+/// Where the rest of the budget goes to nothing else, as on the CPU, what the variants would have that a recipe has no programs of is
+/// divided among those that it has.
+struct Shares {
+    each: Vec<f64>,
+    unfused: f64,
+}
+
+fn shares(variants: &[Variant], on_gpu: bool) -> Shares {
     let programs = |id: VariantId| variants.iter().filter(|v| v.key.id == id).count() as f64;
     let share = |id: VariantId| if on_gpu { id.row().share.gpu } else { id.row().share.cpu };
-    variants.iter().map(|v| share(v.key.id) / programs(v.key.id)).collect()
+    let each: Vec<f64> = variants.iter().map(|v| share(v.key.id) / programs(v.key.id)).collect();
+    let unfused = share(VariantId::Unfused);
+    // Fusions of contractions are undone, and kernels are merged, only where there are several programs.
+    let undone = if variants.iter().any(|v| v.key.is(VariantId::GemmFused)) { POLICY.partial_fusion } else { 0.0 };
+    let merged = if variants.len() > 1 { POLICY.merging } else { 0.0 };
+    let given = each.iter().sum::<f64>() + unfused;
+    let more = if on_gpu { 1.0 } else { ((1.0 - undone - merged) / given).max(1.0) };
+    Shares { each: each.iter().map(|share| share * more).collect(), unfused: unfused * more }
 }
 
 /// Sweeps all programs, including the partially fused and the merged one, which are added to `programs`. Later programs find kernels that
@@ -101,7 +115,7 @@ pub fn sweep_all(
             unaffordable.push((n, why));
             continue;
         }
-        let share = budget.map(|b| b.mul_f64(shares[n]));
+        let share = budget.map(|b| b.mul_f64(shares.each[n]));
         let posed = match posed[n].take() {
             Some(posed) => posed,
             None => build_problem(&variant.program, with.device)?,
@@ -159,8 +173,7 @@ pub fn sweep_all(
     with.budget.reserve(0);
     // It is swept whatever it costs: it shows the worth of a plan, and it remains if all others are wrong.
     let unfused = if unfused_fits {
-        let baseline = VariantId::Unfused.row().share;
-        let share = budget.map(|b| b.mul_f64(if goes_on { baseline.gpu } else { baseline.cpu }));
+        let share = budget.map(|b| b.mul_f64(shares.unfused));
         let unfused = build_problem(&programs.unfused, with.device)?;
         let share = if goes_on && looked_at(&unfused.problem, share, with) { Some(Duration::ZERO) } else { share };
         Some(sweep_posed(VariantId::Unfused.row().title, &programs.unfused, unfused, share, Extent::Baseline, with)?)

@@ -124,26 +124,46 @@ pub fn time_plans(
     Ok(found)
 }
 
-/// The index of the plan to take: the fastest, or one that needs less memory at a bounded loss of time.
+/// The index of the plan to take: the fastest, or one that needs less memory or fewer dispatches at a bounded loss of time.
 ///
-/// Among plans within `slack` (a share of time) of the least median, the smallest peak decides; among those within 1% of that peak, the
-/// fastest. The indices in `without` and plans with times of an earlier race do not compete.
+/// Among plans within `slack` (a share of time) of the least median, the smallest peak decides; among those with about that peak, the
+/// fewest dispatches do, since each ends with a wait for the slowest worker, which takes longer on a busy machine; and then time. The
+/// indices in `without` and plans with times of an earlier race do not compete.
 pub fn winner(timed: &[Timed], slack: f64, without: &BTreeSet<usize>) -> Option<usize> {
-    let times: Vec<(f64, u64)> = timed.iter().map(|t| (median(&t.step.samples).unwrap_or(f64::INFINITY), t.memory.actual_bytes)).collect();
+    let costs: Vec<Cost> = timed
+        .iter()
+        .map(|t| Cost {
+            ms: median(&t.step.samples).unwrap_or(f64::INFINITY),
+            peak_bytes: t.memory.actual_bytes,
+            dispatches: t.dispatches.iter().sum(),
+        })
+        .collect();
     let earlier = (0..timed.len()).filter(|n| timed[*n].earlier);
-    preferred(&times, slack, &without.iter().copied().chain(earlier).collect())
+    preferred(&costs, slack, &without.iter().copied().chain(earlier).collect())
 }
 
-/// Share of a peak by which a larger one still counts as equal: a few bytes less are worth no time.
-const ALIKE: f64 = 0.01;
+/// The cost of one plan, by which plans compete.
+#[derive(Clone, Copy)]
+struct Cost {
+    ms: f64,
+    peak_bytes: u64,
+    dispatches: u64,
+}
 
-/// The preferred one of (milliseconds, bytes).
-fn preferred(times: &[(f64, u64)], slack: f64, without: &BTreeSet<usize>) -> Option<usize> {
-    let competing = || (0..times.len()).filter(|n| !without.contains(n));
-    let least = competing().map(|n| times[n].0).fold(f64::INFINITY, f64::min);
-    let near = || competing().filter(|n| times[*n].0 <= least * (1.0 + slack));
-    let peak = near().map(|n| times[n].1).min()? as f64;
-    near().filter(|n| times[*n].1 as f64 <= peak * (1.0 + ALIKE)).min_by(|a, b| times[*a].0.total_cmp(&times[*b].0))
+/// Share of a peak by which a larger one still counts as equal, and bytes by which it does: a few less are worth no time.
+const ALIKE: f64 = 0.01;
+const ALIKE_BYTES: f64 = 1e6;
+
+/// The preferred plan.
+fn preferred(costs: &[Cost], slack: f64, without: &BTreeSet<usize>) -> Option<usize> {
+    let competing = || (0..costs.len()).filter(|n| !without.contains(n));
+    let least = competing().map(|n| costs[n].ms).fold(f64::INFINITY, f64::min);
+    let near = || competing().filter(|n| costs[*n].ms <= least * (1.0 + slack));
+    let peak = near().map(|n| costs[n].peak_bytes).min()? as f64;
+    let most = (peak * (1.0 + ALIKE)).max(peak + ALIKE_BYTES);
+    near()
+        .filter(|n| costs[*n].peak_bytes as f64 <= most)
+        .min_by(|a, b| costs[*a].dispatches.cmp(&costs[*b].dispatches).then(costs[*a].ms.total_cmp(&costs[*b].ms)))
 }
 
 /// The result of the last race of plans.
@@ -222,21 +242,33 @@ mod tests {
         }
     }
 
+    fn costs<const N: usize>(of: [(f64, u64, u64); N]) -> [Cost; N] {
+        of.map(|(ms, peak_bytes, dispatches)| Cost { ms, peak_bytes, dispatches })
+    }
+
     #[test]
     fn memory_decides_among_the_fastest_alone() {
-        let times = [(100.0, 500), (101.5, 300), (101.0, 300), (103.0, 10)];
+        let of = costs([(100.0, 500 << 20, 9), (101.5, 300 << 20, 9), (101.0, 300 << 20, 9), (103.0, 10 << 20, 9)]);
         let all = BTreeSet::new();
-        assert_eq!([0.0, 0.012, 0.02, 0.03].map(|slack| preferred(&times, slack, &all)), [Some(0), Some(2), Some(2), Some(3)]);
+        assert_eq!([0.0, 0.012, 0.02, 0.03].map(|slack| preferred(&of, slack, &all)), [Some(0), Some(2), Some(2), Some(3)]);
         assert_eq!(preferred(&[], 0.02, &all), None);
         // A few bytes less are worth no time.
-        assert_eq!(preferred(&[(100.0, 30_100), (100.5, 30_000)], 0.02, &all), Some(0));
+        assert_eq!(preferred(&costs([(100.0, 30_100, 9), (100.5, 30_000, 9)]), 0.02, &all), Some(0));
+    }
+
+    #[test]
+    fn the_fewest_dispatches_decide_among_plans_with_about_the_least_peak() {
+        let of = costs([(100.0, 5_000_000, 16), (100.5, 5_500_000, 9), (100.7, 5_500_000, 9), (100.2, 9_000_000, 2)]);
+        let all = BTreeSet::new();
+        assert_eq!(preferred(&of, 0.01, &all), Some(1));
+        assert_eq!(preferred(&of, 0.004, &all), Some(0), "it takes longer than is allowed");
     }
 
     /// A wrong plan neither wins nor sets the time that others are compared with.
     #[test]
     fn wrong_plans_do_not_compete() {
-        let times = [(100.0, 500), (90.0, 300), (101.0, 300), (103.0, 10)];
-        let without = |wrong: &[usize], slack| preferred(&times, slack, &wrong.iter().copied().collect());
+        let of = costs([(100.0, 500 << 20, 9), (90.0, 300 << 20, 9), (101.0, 300 << 20, 9), (103.0, 10 << 20, 9)]);
+        let without = |wrong: &[usize], slack| preferred(&of, slack, &wrong.iter().copied().collect());
         assert_eq!(
             [without(&[], 0.0), without(&[1], 0.0), without(&[1], 0.02), without(&[1, 2], 0.02)],
             [Some(1), Some(0), Some(2), Some(0)]
