@@ -21,11 +21,13 @@
 //!
 //! Loops over time are taken apart into equations ([`sdfg::recurrence`]), differentiated as such, and made again of both passes'
 //! equations. The gradient of what a loop carries from one time to the next has a contribution from the next time, so its container is
-//! named before its contributions are known. Every forward tensor that backward reads is saved for all times.
+//! named before its contributions are known. Every forward tensor that backward reads is saved for all times; where that is a function's
+//! argument or its value, the value is ([`super::derivative_from_output`]).
 //!
 //! *Not handled*: views, several forward states, statistics (mean, rstd) that something else depends on. Each is refused.
 
 use super::sparse_update;
+use crate::autodiff::derivative_from_output::from_outputs;
 use crate::pass::{self, Context, Loops, Promise, Rewritten, Stopped};
 use indexmap::IndexMap;
 use sdfg::library::calculus::fold_inline;
@@ -191,8 +193,10 @@ pub fn differentiate(program: &Sdfg, options: &Options) -> Result<Sdfg, Differen
         tape.gradient_of(&name)?;
     }
     let Tape { program: mut differentiated, operations: pulled_back, .. } = tape;
+    let looped = groups.iter().any(|group| group.len() > 1 || !carried(group).is_empty());
+    let pulled_back = from_outputs(&differentiated, &operations, pulled_back, looped);
     let (pulled_back, update) = sparse_update::folded(&mut differentiated, pulled_back, &options.update);
-    if groups.iter().all(|group| group.len() == 1 && carried(group).is_empty()) {
+    if !looped {
         let backward = differentiated.add_state("backward");
         differentiated.add_transition(forward, backward, Transition::default());
         for operation in &pulled_back {

@@ -5,6 +5,7 @@ mod difference;
 mod dots;
 mod every_pass;
 mod formulas;
+mod from_output;
 mod layers;
 mod operators;
 mod planted;
