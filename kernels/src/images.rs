@@ -14,7 +14,8 @@ pub fn lanes() -> i64 {
     Block::native().vector as i64 / 4
 }
 
-/// Whether a program walks windows, or multiplies images by matrices, as convolutions by windows of one element do.
+/// Whether a program walks windows, or multiplies images by matrices, as convolutions by windows of one element do. What is read at another
+/// time (`h[s-1]`), with a value outside, is no window.
 pub fn convolves(program: &Sdfg) -> bool {
     program.states().any(|(_, state)| state.nodes().any(|(id, vertex)| node_convolves(program, state, id, &vertex.node)))
 }
@@ -26,13 +27,13 @@ fn node_convolves(program: &Sdfg, state: &State, id: sdfg::NodeId, node: &Node) 
         Node::Library(library) => {
             let ranks: Vec<usize> = library.inputs.iter().map(|port| port.subscripts.len()).collect();
             let out = library.outputs.first().map_or(0, |port| port.subscripts.len());
-            let windows = library.inputs.iter().any(|port| port.fill.is_some() || port.subscripts.iter().any(several));
+            let windows = library.inputs.iter().any(|port| port.subscripts.iter().any(several));
             windows || (matches!(library.op, Op::Contraction { .. }) && is_image(&ranks, out))
         }
         Node::Tasklet(_) => {
             let reads: Vec<_> = state.edges_in(id).into_iter().map(|(_, _, edge)| &edge.memlet).collect();
             let at = |range: &Range| matches!(range, Range::At(e) if several(e));
-            let windows = reads.iter().any(|memlet| memlet.subset.len() > 2 && (memlet.fill.is_some() || memlet.subset.iter().any(at)));
+            let windows = reads.iter().any(|memlet| memlet.subset.len() > 2 && memlet.subset.iter().any(at));
             let ranks: Vec<usize> = reads.iter().map(|memlet| memlet.subset.len()).collect();
             let sums = || state.edges_out(id).iter().any(|(_, _, edge)| edge.memlet.wcr == Some(Combine::Sum));
             windows || (reads.len() == 2 && is_image(&ranks, 4) && sums())
