@@ -158,7 +158,8 @@ fn a_loop_divided_along_the_batch_has_no_barrier_at_each_time() -> Result<(), Fa
 /// competes with libraries in all of them.
 #[test]
 fn programs_that_recur_convolve_no_images() -> Result<(), Failure> {
-    for (name, convolves) in [("dialog", false), ("bi-rnn", false), ("speech", false), ("squeezenet-1.1", true), ("resnet-18-block", true)] {
+    for (name, convolves) in [("dialog", false), ("bi-rnn", false), ("speech", false), ("squeezenet-1.1", true), ("resnet-18-block", true)]
+    {
         let recipe = load(&Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{name}.yaml")), Overrides::default())?;
         assert_eq!(kernels::images::convolves(&recipe.program), convolves, "{name}");
     }
