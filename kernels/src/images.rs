@@ -15,13 +15,13 @@ pub fn lanes() -> i64 {
 }
 
 /// Whether a program walks windows, or multiplies images by matrices, as convolutions by windows of one element do. What is read at another
-/// time (`h[s-1]`), with a value outside, is no window.
+/// time (`h[s-1]`), with a value outside, is no window, and neither is a row by its number (`e[ids[b,s],i]`).
 pub fn convolves(program: &Sdfg) -> bool {
     program.states().any(|(_, state)| state.nodes().any(|(id, vertex)| node_convolves(program, state, id, &vertex.node)))
 }
 
 fn node_convolves(program: &Sdfg, state: &State, id: sdfg::NodeId, node: &Node) -> bool {
-    let several = |e: &Expr| e.symbols().iter().filter(|s| !program.sizes.contains_key(*s)).count() > 1;
+    let several = |e: &Expr| !e.reads_elements() && e.symbols().iter().filter(|s| !program.sizes.contains_key(*s)).count() > 1;
     let is_image = |ranks: &[usize], out: usize| out >= 4 && ranks.contains(&2) && ranks.iter().any(|n| *n >= 4);
     match node {
         Node::Library(library) => {

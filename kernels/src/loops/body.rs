@@ -47,6 +47,14 @@ impl Body {
         }
     }
 
+    /// Bytes of the containers that are read whole at every time and do not have a dim: weights, where the dim is the batch.
+    pub(super) fn bytes_without(&self, dim: &str) -> f64 {
+        let whole = |data: &str| !self.repeat.slices.values().any(|slice| slice.data == data && slice.at.is_some());
+        let all = self.spec.arguments().into_iter().filter(|a| whole(&a.data) && !a.dims.iter().any(|own| own == dim));
+        let elements = |data: &str| self.spec.shape(data).map_or(0, |shape| shape.iter().product::<usize>() as u64);
+        all.map(|a| a.dtype.bytes(elements(&a.data)) as f64).sum()
+    }
+
     /// The layout in which a container of the outside that is read or written in slices lies unless another is chosen: the times outermost.
     pub(super) fn sliced_layout(&self, outer: &Container) -> Option<Layout> {
         let axis = self.repeat.slices.values().filter(|slice| slice.data == outer.name).find_map(|slice| Some(slice.at.as_ref()?.0))?;

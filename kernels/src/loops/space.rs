@@ -28,6 +28,9 @@ const CONSIDERED: u64 = 512;
 /// What a barrier costs, in bytes that memory moves meanwhile.
 const BARRIER: f64 = 4e4;
 
+/// Bytes that stay in a core's second cache from one time to the next.
+const NEAR: f64 = 1e6;
+
 /// A kernel's configuration, its predicted cost and its identity.
 type Choice = (KernelConfig, f64, String);
 
@@ -48,6 +51,9 @@ pub struct LoopSpace {
     classes: Vec<usize>,
     /// Configurations that each class chooses among.
     choices: usize,
+    /// Bytes that divided kernels read at every time beyond those that undivided ones do: where what has not the dim of the division is
+    /// larger than a core's second cache, every worker reads it all, from the cache that they share.
+    read_by_each: f64,
     /// The tensors of the loop with several layouts that each kernel of the body touches.
     touched: Vec<Vec<usize>>,
     ranked: RwLock<RankedByLayouts>,
@@ -94,6 +100,7 @@ impl LoopSpace {
             classes,
             choices,
             touched,
+            read_by_each: 0.0,
             ranked: RwLock::default(),
         };
         // Every layout of a slice must be one of its kernels'.
@@ -108,6 +115,10 @@ impl LoopSpace {
             if can > most.0 || (can == most.0 && most.1.is_none()) {
                 most = (can, Some(dim));
             }
+        }
+        if let Some(dim) = &most.1 {
+            let bytes = space.body.bytes_without(dim);
+            space.read_by_each = if bytes > NEAR { bytes * (cores().saturating_sub(1)) as f64 } else { 0.0 };
         }
         space.divisions = most.1.into_iter().collect();
         Ok(space)
@@ -260,8 +271,8 @@ impl ConfigSpace for LoopSpace {
         let radices = self.knobs();
         let first: u64 = radices[1..].iter().product();
         let is_divided = !(n / first).is_multiple_of(radices[0]);
-        let barriers = if is_divided { 0.0 } else { choices.len() as f64 * BARRIER };
-        (choices.iter().map(|(_, cost, _)| cost).sum::<f64>() + barriers) * self.body.trips as f64
+        let more = if is_divided { self.read_by_each } else { choices.len() as f64 * BARRIER };
+        (choices.iter().map(|(_, cost, _)| cost).sum::<f64>() + more) * self.body.trips as f64
     }
 
     fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {
