@@ -98,6 +98,7 @@ impl OptimizeArgs {
         let learned = session.store.learned();
         let earlier = Plan::read(&path).ok();
         if session.ledger.settled(learned)
+            && session.ledger.chosen_with(self.memory_slack)
             && let Some(plan) = &earlier
             && sweeps.variants.iter().chain(&sweeps.unfused).any(|s| s.program == plan.chosen.program)
         {
@@ -165,7 +166,7 @@ impl OptimizeArgs {
         outcome.winner = Some(taken.clone());
         (outcome.plan, outcome.report) = (Some(path), Some(page));
         drop(contest);
-        session.ledger.settle(learned)?;
+        session.ledger.settle(learned, self.memory_slack)?;
         let counts = session.counts(&sweeps);
         self.done(outcome, counts)
     }

@@ -17,6 +17,9 @@ pub struct BudgetLedger {
     /// The number of configurations and fresh samples in the records when the plan was written.
     #[serde(default)]
     settled: Option<usize>,
+    /// The share of time that the choice of that plan allowed for less memory and fewer dispatches; none in folders of earlier versions.
+    #[serde(default)]
+    slack: Option<f64>,
     /// Seconds of wall-clock time by program. They differ from `seconds` where a sweep ended before or after its share.
     #[serde(default)]
     taken: BTreeMap<String, f64>,
@@ -85,9 +88,14 @@ impl BudgetLedger {
         self.settled == Some(learned)
     }
 
-    /// Records that the plan of this folder rests on all measurements that the records hold.
-    pub fn settle(&mut self, learned: usize) -> Result<(), PipelineError> {
-        self.settled = Some(learned);
+    /// Whether the plan of this folder was chosen with this slack.
+    pub fn chosen_with(&self, slack: f64) -> bool {
+        self.slack.is_none_or(|own| own == slack)
+    }
+
+    /// Records that the plan of this folder rests on all measurements that the records hold, and was chosen with this slack.
+    pub fn settle(&mut self, learned: usize, slack: f64) -> Result<(), PipelineError> {
+        (self.settled, self.slack) = (Some(learned), Some(slack));
         self.write()
     }
 
@@ -126,8 +134,10 @@ mod tests {
         let more = again.budget(&program, Duration::from_secs(7));
         assert_eq!(BudgetLedger::open(folder.path()).left(&program, Some(more)), Some(Duration::from_secs(7)));
         assert_eq!(BudgetLedger::open(folder.path()).left(&program, None), None);
-        again.settle(7)?;
-        assert!(BudgetLedger::open(folder.path()).settled(7) && !BudgetLedger::open(folder.path()).settled(8));
+        again.settle(7, 0.01)?;
+        let known = BudgetLedger::open(folder.path());
+        assert_eq!([known.settled(7), known.settled(8)], [true, false]);
+        assert_eq!([known.chosen_with(0.01), known.chosen_with(0.0)], [true, false]);
         Ok(())
     }
 }
