@@ -1,6 +1,6 @@
 //! Gradients: the backward state, and what it reads of the forward state, computes again, or takes from something smaller.
 
-mod derivative_from_output;
+pub mod derivative_from_output;
 pub mod differentiate;
 pub mod recompute;
 pub mod relu_bitmask;
