@@ -7,8 +7,9 @@
 //! becomes:   d_x = d_y · (1 − y²)             (reads y)
 //! ```
 //!
-//! *Legal when* an operation of forward computes `y = f(x)` element by element, in one precision, and readers of `x` in backward use it in
-//! `f(x)` alone. The value that was stored is the value that would be computed again.
+//! *Legal when* an operation of forward computes `y = f(x)` element by element, both are stored in f32 or f64, and readers of `x` in backward
+//! use it in `f(x)` alone. The value that was stored is then the value that would be computed again; in bf16 or f16 it would be rounded,
+//! and `1 − y²` of a rounded `y` near 1 is inexact.
 //! *Wanted where* nothing in backward reads `x` any more, so that it need not be saved, and `y` is in memory in backward in any case: a
 //! contraction of backward reads it or the program hands it back. In programs with loops over time everything that backward reads is
 //! saved; there `y` may also take the place of `x`.
@@ -16,7 +17,7 @@
 //! *Not handled*: results that also depend on something else (`y = g · f(x)`); reads at other times that have a value outside of the loop.
 //! *Source*: what deep-learning frameworks do by hand for tanh and sigmoid, whose derivatives are functions of their results.
 
-use sdfg::{Op, Operand, Operation, Role, Scalar, Sdfg, Unary, library::Class};
+use sdfg::{Dtype, Op, Operand, Operation, Role, Scalar, Sdfg, Unary, library::Class};
 
 /// A container that holds a function of another one, element by element.
 struct Evaluation<'a> {
@@ -53,7 +54,8 @@ fn result<'a>(program: &Sdfg, operation: &'a Operation) -> Option<Evaluation<'a>
     let Scalar::Unary(function, argument) = code else { return None };
     let (from, to) = (program.containers.get(&input.data)?, program.containers.get(&output.data)?);
     let elements = input.subscripts == output.subscripts && input.fill.is_none() && from.dims == to.dims && from.dtype == to.dtype;
-    let plain = **argument == Scalar::input(&input.connector) && output.subscripts.iter().all(|s| s.as_sym().is_some());
+    let exact = matches!(to.dtype, Dtype::F32 | Dtype::F64);
+    let plain = exact && **argument == Scalar::input(&input.connector) && output.subscripts.iter().all(|s| s.as_sym().is_some());
     (elements && plain).then_some(Evaluation { argument: &input.data, function: *function, data: &output.data })
 }
 
