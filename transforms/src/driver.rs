@@ -203,7 +203,7 @@ impl Outcome {
             }
             self.facts.extend(rewritten.facts);
             for change in self.apply(pass, rewritten.rewrite, cost, options)? {
-                search.cache.forget(&change);
+                search.changed(&self.program, &change);
             }
             applied += 1;
             if !pass.repeats() {

@@ -11,9 +11,9 @@ pub mod pass;
 pub mod passes;
 pub mod patch;
 pub mod refusal;
-mod search_cache;
 pub mod stitch;
 mod unit_graph;
+mod unit_order;
 pub mod verify;
 
 pub use algebra::cast_bias::CastBias;

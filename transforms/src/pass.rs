@@ -9,11 +9,11 @@ use crate::algebra::stack::Members;
 use crate::autodiff::differentiate::{self, DifferentiateError};
 use crate::autodiff::recompute::{RecomputeError, Saved};
 use crate::fusion::composition::{Cluster, Clusters};
-use crate::patch::{Patch, PatchError};
+use crate::fusion::pairs::PairSearch;
+use crate::patch::{Change, Patch, PatchError};
 use crate::refusal::{Barred, Reason, Refusal, Site};
-use crate::search_cache::SearchCache;
 use sdfg::{BuildError, Operation, Sdfg, StateId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// A rewrite of programs.
 pub trait Pass {
@@ -200,15 +200,33 @@ pub struct Context<'a> {
     pub search: &'a mut Search,
 }
 
+/// More sites or units than this are put in order once. The order of fewer is found anew after every rewrite: names and texts of kernels
+/// follow from it, and measured times are kept under these.
+pub(crate) const MANY: usize = 1000;
+
 /// The state that one pass keeps between its rewrites of a program.
 #[derive(Default)]
 pub struct Search {
-    /// Units, and refused pairs of units; a patch invalidates those that it changes.
-    pub(crate) cache: SearchCache,
+    /// The pairs of units that fusion has still to look at.
+    pub(crate) pairs: Option<PairSearch>,
     /// The kernels that composition has still to build.
     pub(crate) clusters: Option<Clusters>,
-    /// Sets of layers that were refused while others were fused.
+    /// Sets of layers, or sites of a pattern, that were refused while others were rewritten.
     pub(crate) refused: Vec<Refusal>,
+    /// The sites that a pattern has still to look at, where they are found once.
+    pub(crate) sites: Option<VecDeque<Site>>,
+}
+
+impl Search {
+    /// Learns what a patch has changed in the program.
+    pub(crate) fn changed(&mut self, program: &Sdfg, change: &Change) {
+        if self.pairs.as_mut().is_some_and(|pairs| !pairs.changed(program, change)) {
+            self.pairs = None;
+        }
+        if let Some(clusters) = &mut self.clusters {
+            clusters.changed(program, change);
+        }
+    }
 }
 
 /// A rewrite of single sites.
@@ -220,6 +238,12 @@ pub trait Pattern {
 
     /// "Can apply" is exactly `plan(..).is_ok()`.
     fn plan(&self, program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>>;
+
+    /// Whether a rewrite at one site makes no new sites and leaves all others as they are. Many sites are then found once in a program, and
+    /// not again after every rewrite.
+    fn sites_stay(&self) -> bool {
+        false
+    }
 
     fn is_optional(&self) -> bool {
         true
@@ -237,17 +261,26 @@ impl<P: Pattern> Pass for P {
 
     /// The first patch that applies and is not barred, best site first, or why every site was refused.
     fn run(&self, program: &Sdfg, context: &mut Context<'_>) -> Result<Rewritten, Stopped> {
-        let mut refusals = Vec::new();
-        for site in self.sites(program) {
+        let search = &mut *context.search;
+        let mut found = VecDeque::new();
+        let sites = match &mut search.sites {
+            Some(kept) => kept,
+            None => {
+                search.refused.clear();
+                found.extend(self.sites(program));
+                if self.sites_stay() && found.len() > MANY { search.sites.insert(found) } else { &mut found }
+            }
+        };
+        while let Some(site) = sites.pop_front() {
             match self.plan(program, &site) {
                 Ok(patch) if context.barred.has(&patch.summary) => {
-                    refusals.push(context.barred.refusal(Pattern::name(self), program, &site));
+                    search.refused.push(context.barred.refusal(Pattern::name(self), program, &site));
                 }
                 Ok(patch) => return Ok(Rewritten::patch(patch)),
-                Err(refusal) => refusals.push(*refusal),
+                Err(refusal) => search.refused.push(*refusal),
             }
         }
-        Err(Stopped::refused(refusals))
+        Err(Stopped::refused(std::mem::take(&mut search.refused)))
     }
 
     fn repeats(&self) -> bool {
@@ -271,12 +304,15 @@ pub(crate) fn refused_at<'a>(
     none: &str,
 ) -> Stopped {
     let units = program.units();
+    let mut places = HashMap::new();
+    for (state, node, unit) in &units {
+        places.entry(unit.name()).or_insert((*state, *node));
+    }
     let refusals: Vec<Refusal> = found
         .into_iter()
         .map(|(operation, why)| {
-            let at = units.iter().find(|(_, _, unit)| unit.name() == operation.name);
-            let site =
-                Site { state: at.map_or(StateId(0), |(state, _, _)| *state), units: at.map(|(_, node, _)| *node).into_iter().collect() };
+            let at = places.get(operation.name.as_str());
+            let site = Site { state: at.map_or(StateId(0), |(state, _)| *state), units: at.map(|(_, node)| *node).into_iter().collect() };
             Refusal {
                 transform: pass,
                 site,

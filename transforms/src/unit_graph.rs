@@ -168,11 +168,6 @@ impl<'a> UnitGraph<'a> {
         after.chain(self.reads[unit].iter().flat_map(|d| &self.writers[*d])).copied()
     }
 
-    /// Whether a unit of `second` reads what a unit of `first` writes.
-    pub fn hands(&self, first: &Members, second: &Members) -> bool {
-        first.iter().flat_map(|w| &self.writes[*w]).any(|data| self.readers[*data].iter().any(|r| second.contains(r)))
-    }
-
     /// The first unit that is no member and reads a container.
     pub fn reader_outside(&self, data: usize, members: &Members) -> Option<usize> {
         self.readers[data].iter().copied().find(|n| !members.contains(n))

@@ -29,7 +29,7 @@
 use super::sparse_update;
 use crate::autodiff::derivative_from_output::from_outputs;
 use crate::pass::{self, Context, Loops, Promise, Rewritten, Stopped};
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 use sdfg::library::calculus::fold_inline;
 use sdfg::library::{OperatorError, Wanted};
 use sdfg::recurrence::{self, RecurrenceError};
@@ -212,8 +212,8 @@ pub fn differentiate(program: &Sdfg, options: &Options) -> Result<Sdfg, Differen
     let backward = whole.add_state("backward");
     whole.add_transition(forward, backward, Transition::default());
     recurrence::insert(&mut whole, forward, operations, &|data| read.contains(data))?;
-    let updated: BTreeSet<&String> = update.operations.iter().flat_map(|o| &o.inputs).map(|i| &i.data).collect();
-    recurrence::insert(&mut whole, backward, pulled_back, &|data| updated.iter().any(|name| *name == data))?;
+    let updated: BTreeSet<&str> = update.operations.iter().flat_map(|o| &o.inputs).map(|i| i.data.as_str()).collect();
+    recurrence::insert(&mut whole, backward, pulled_back, &|data| updated.contains(data))?;
     update.append(&mut whole, backward)?;
     Ok(whole)
 }
@@ -244,7 +244,8 @@ fn parted(program: &Sdfg, operations: &[Operation], relevant: &BTreeSet<String>,
         let size = program.size_of(&container.dims[axis]).eval(&program.sizes).ok()?;
         Some(places.len() == found.len() && places == (0..size).collect())
     };
-    let is_candidate = |data: &str| relevant.contains(data) && !wanted.iter().any(|w| w == data);
+    let wanted: BTreeSet<&str> = wanted.iter().map(String::as_str).collect();
+    let is_candidate = |data: &str| relevant.contains(data) && !wanted.contains(data);
     let all = readers.iter().filter(|(data, found)| is_candidate(data) && is_parted(data, found) == Some(true));
     all.map(|(data, _)| data.to_string()).collect()
 }
@@ -366,7 +367,7 @@ struct Tape {
     seeds: Vec<String>,
     /// The scalar whose gradient, `d_<name>`, is the constant 1.
     loss: Option<String>,
-    wanted: Vec<String>,
+    wanted: IndexSet<String>,
     relevant: BTreeSet<String>,
     /// Container that only stores another one in a narrower type → that one.
     casts: BTreeMap<String, String>,
@@ -409,7 +410,7 @@ impl Tape {
             program,
             seeds: seeds.iter().map(|seed| seed.name.clone()).collect(),
             loss,
-            wanted,
+            wanted: wanted.into_iter().collect(),
             relevant,
             casts: BTreeMap::new(),
             readers: BTreeMap::new(),
@@ -554,7 +555,7 @@ impl Tape {
             return Ok(Some(target.clone()));
         }
         let contributions = self.contributions.remove(data).unwrap_or_default();
-        let is_wanted = self.wanted.iter().any(|w| w == data);
+        let is_wanted = self.wanted.contains(data);
         let own = format!("d_{data}");
         let label = match &contributions[..] {
             [] if !is_wanted => return Ok(None),
@@ -602,7 +603,7 @@ impl Tape {
     /// Declares a gradient container shaped like `of`: handed back if it is the wanted gradient, else transient.
     fn declare(&mut self, name: &str, of: &str) -> Result<(), DifferentiateError> {
         let like = known(&self.program, of)?;
-        let is_wanted = self.wanted.iter().any(|w| w == of) && name == format!("d_{of}");
+        let is_wanted = self.wanted.contains(of) && name == format!("d_{of}");
         let role = if is_wanted { Role::Gradient } else { Role::Transient };
         let container = Container { name: name.into(), role, lifetime: Lifetime::Program, grad: false, ..like.clone() };
         self.program.add_container(container);

@@ -27,7 +27,7 @@ use sdfg::library::Class;
 use sdfg::recurrence::has_loops;
 use sdfg::{BuildError, Container, Direction, Op, Operation, Origin, Role, Scalar, Sdfg, StateId, SymbolError, Unit};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 /// Operations that may be computed again for each byte that is not moved. Cores and GPUs execute some ten in the time that a byte takes
@@ -132,7 +132,11 @@ impl crate::pass::Pass for Recompute {
         let chains = choice.chains;
         let facts = Facts { saved: decisions, ..Facts::default() };
         if chains.is_empty() {
-            let maker = |s: &Saved| forward.iter().find(|o| o.outputs.iter().any(|out| out.data == s.container));
+            let mut makers: HashMap<&str, &Operation> = HashMap::new();
+            for operation in &forward {
+                operation.outputs.iter().for_each(|out| _ = makers.entry(&out.data).or_insert(operation));
+            }
+            let maker = |s: &Saved| makers.get(s.container.as_str()).copied();
             let saved = facts.saved.iter().filter(|s| s.policy == Policy::Saved);
             let found = saved.filter_map(|s| Some((maker(s)?, format!("`{}` is saved: {}", s.container, s.why))));
             let refused = refused_at(self.name(), program, found, "backward reads no intermediate of forward");
@@ -190,7 +194,8 @@ type Chain = Vec<Operation>;
 struct Choice<'a> {
     program: &'a Sdfg,
     producers: BTreeMap<&'a str, &'a Operation>,
-    backward: &'a [Operation],
+    /// By container, the backward operations that read it, in order.
+    readers: HashMap<&'a str, Vec<&'a Operation>>,
     /// Containers that are in memory in the backward state in any case, and those saved so far.
     in_memory: BTreeSet<String>,
     /// The recomputed containers.
@@ -210,15 +215,18 @@ impl<'a> Choice<'a> {
             let outputs = operation.outputs.iter().filter(|_| products == Products::InMemory);
             in_memory.extend(operation.inputs.iter().chain(outputs).map(|o| o.data.clone()));
         }
-        Choice { program, producers, backward, in_memory, chains: BTreeMap::new() }
+        let mut readers: HashMap<&str, Vec<&Operation>> = HashMap::new();
+        for operation in backward {
+            for data in operation.inputs.iter().map(|input| input.data.as_str()).collect::<BTreeSet<_>>() {
+                readers.entry(data).or_default().push(operation);
+            }
+        }
+        Choice { program, producers, readers, in_memory, chains: BTreeMap::new() }
     }
 
     /// Decides on a forward container; `None` if the backward state does not read it.
     fn decide(&mut self, data: &str) -> Result<Option<Saved>, RecomputeError> {
-        let readers: Vec<&Operation> = self.backward.iter().filter(|o| o.inputs.iter().any(|i| i.data == data)).collect();
-        if readers.is_empty() {
-            return Ok(None);
-        }
+        let Some(readers) = self.readers.get(data).cloned() else { return Ok(None) };
         let bytes = self.bytes(data)?;
         let (policy, why) = match self.chain(data, &readers)? {
             Ok((chain, why)) => {

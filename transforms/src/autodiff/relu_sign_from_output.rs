@@ -26,7 +26,7 @@
 use crate::autodiff::recompute::forward_and_backward;
 use crate::pass::{Context, Facts, Pass, Rewritten, Stopped, refused_at};
 use sdfg::{Binary, Dtype, Expr, Op, Operand, Operation, Role, Scalar, Sdfg, library::Class};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Lets backward read the signs of a ReLU's argument from a result. A program without a state `backward` is refused.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,6 +69,12 @@ struct Witness {
 /// Backward operations, each reading witnesses where it can; and the witness of each container that is asked no more.
 fn told_by_results(program: &Sdfg, forward: &[Operation], backward: &[Operation]) -> (Vec<Operation>, BTreeMap<String, String>) {
     let stored = stored(program, forward, backward);
+    let mut takers: HashMap<&str, Vec<&Operation>> = HashMap::new();
+    for operation in forward {
+        if let [input] = &operation.inputs[..] {
+            takers.entry(&input.data).or_default().push(operation);
+        }
+    }
     let mut told = BTreeMap::new();
     let mut rewritten = backward.to_vec();
     let mut kept = Vec::new();
@@ -79,7 +85,7 @@ fn told_by_results(program: &Sdfg, forward: &[Operation], backward: &[Operation]
             if stored.contains(&asked.data) || !transient(&asked.data) || !asks_sign(reader, &asked.connector) {
                 continue;
             }
-            let witnesses = witnesses(program, forward, &asked);
+            let witnesses = witnesses(program, &takers, &asked);
             let stands_in = |w: &&Witness| stored.contains(&w.data) && w.masks.iter().all(|m| dropped_anyway(reader, &asked, m, backward));
             if let Some(found) = witnesses.iter().find(stands_in) {
                 told.insert(asked.data.clone(), found.data.clone());
@@ -91,7 +97,8 @@ fn told_by_results(program: &Sdfg, forward: &[Operation], backward: &[Operation]
     for (reader, asked, mask) in kept {
         keep_all(program, &mut rewritten, reader, &asked, &mask);
     }
-    told.retain(|data, _| !rewritten.iter().any(|o| o.inputs.iter().any(|i| i.data == *data)));
+    let read: HashSet<&str> = rewritten.iter().flat_map(|o| &o.inputs).map(|input| input.data.as_str()).collect();
+    told.retain(|data: &String, _| !read.contains(data.as_str()));
     (rewritten, told)
 }
 
@@ -155,11 +162,12 @@ pub(crate) fn step<'a>(operation: &'a Operation, from: &str) -> Option<(&'a Scal
     }
 }
 
-/// The witnesses of an operand's sign, nearest first.
-fn witnesses(program: &Sdfg, forward: &[Operation], asked: &Operand) -> Vec<Witness> {
+/// The witnesses of an operand's sign, nearest first; `takers` are the forward operations that read a container and nothing else.
+fn witnesses(program: &Sdfg, takers: &HashMap<&str, Vec<&Operation>>, asked: &Operand) -> Vec<Witness> {
     let tells = |data: &str| program.containers.get(data).is_some_and(|c| matches!(c.dtype, Dtype::F64 | Dtype::F32 | Dtype::Bf16));
+    let takers = |data: &str| takers.get(data).into_iter().flatten();
     let mut found: Vec<Witness> = Vec::new();
-    for operation in forward {
+    for operation in takers(&asked.data) {
         let Some((code, input, output)) = step(operation, &asked.data).filter(|(_, i, _)| same_elements(&i.subscripts, asked)) else {
             continue;
         };
@@ -170,7 +178,7 @@ fn witnesses(program: &Sdfg, forward: &[Operation], asked: &Operand) -> Vec<Witn
     let mut next = 0;
     while let Some(known) = found.get(next).cloned() {
         next += 1;
-        for operation in forward {
+        for operation in takers(&known.data) {
             let Some((code, input, output)) = step(operation, &known.data).filter(|(_, i, _)| same_elements(&i.subscripts, asked)) else {
                 continue;
             };

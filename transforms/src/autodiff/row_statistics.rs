@@ -30,7 +30,7 @@ use sdfg::{
     Combine, Container, Direction, Dtype, Expr, Node, Op, Operand, Operation, Role, Scalar, Sdfg, StateId, Unit, library::Class,
     scalar::Unary,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Flop that one byte less through memory may cost. Two cores with wide vectors do about 20 in the time of one byte, many
 /// cores that share a memory channel several times as many.
@@ -65,10 +65,14 @@ impl crate::pass::Pass for RowStatistics {
         let split = split_softmax(program, backward)?;
         let (forward, readers) = forward_and_backward(&split, backward)?;
         let streams = streams(&split, &forward, &readers)?;
-        let reads = |o: &Operation, data: &str| o.inputs.iter().any(|i| i.data == data);
-        let read = |data: &str| readers.iter().any(|r| reads(r, data));
+        let inputs = |operations: &mut dyn Iterator<Item = &'_ Operation>| -> HashSet<String> {
+            operations.flat_map(|o| &o.inputs).map(|input| input.data.clone()).collect()
+        };
+        let all_read = inputs(&mut readers.iter());
+        let all_multiplied = inputs(&mut forward.iter().chain(&readers).filter(|o| o.class() == Class::Contraction));
+        let read = |data: &str| all_read.contains(data);
         // Operands of contractions are in memory in any case.
-        let multiplied = |data: &str| forward.iter().chain(&readers).any(|r| r.class() == Class::Contraction && reads(r, data));
+        let multiplied = |data: &str| all_multiplied.contains(data);
         let in_memory = |o: &Operation, data: &str| match self.start {
             Start::Contraction => false,
             Start::Memory => o.class() == Class::Contraction || multiplied(data),
@@ -87,7 +91,8 @@ impl crate::pass::Pass for RowStatistics {
         // All containers that have to be recomputed for the wanted ones.
         let mut needed: BTreeSet<&str> = wanted.iter().filter_map(|o| out(o)).collect();
         let made: Vec<&Operation> = forward.iter().filter(|o| out(o).is_some_and(|d| streams.contains(d) && !in_memory(o, d))).collect();
-        let streamed = |data: &str| made.iter().any(|o| out(o) == Some(data));
+        let makes: HashSet<&str> = made.iter().filter_map(|o| out(o)).collect();
+        let streamed = |data: &str| makes.contains(data);
         for operation in made.iter().rev() {
             if out(operation).is_some_and(|d| needed.contains(d)) {
                 needed.extend(operation.inputs.iter().map(|i| i.data.as_str()).filter(|d| streamed(d)));
@@ -125,8 +130,12 @@ fn transient(program: &Sdfg, data: &str) -> bool {
 /// The containers of all streams that are normalized along the way.
 fn streams(program: &Sdfg, forward: &[Operation], readers: &[Operation]) -> Result<BTreeSet<String>, RecomputeError> {
     let mut found = BTreeSet::new();
+    let mut takers: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (n, operation) in forward.iter().enumerate() {
+        operation.inputs.iter().for_each(|input| takers.entry(&input.data).or_default().push(n));
+    }
     for root in forward {
-        if let Some(stream) = stream(program, forward, readers, root)? {
+        if let Some(stream) = stream(program, forward, readers, &takers, root)? {
             found.extend(stream);
         }
     }
@@ -134,10 +143,12 @@ fn streams(program: &Sdfg, forward: &[Operation], readers: &[Operation]) -> Resu
 }
 
 /// The stream that starts at a contraction, if it is one, is normalized, and has no extremum that backward would have to find again.
+/// `takers` are the positions of the forward operations that read a container.
 fn stream(
     program: &Sdfg,
     forward: &[Operation],
     readers: &[Operation],
+    takers: &HashMap<&str, Vec<usize>>,
     root: &Operation,
 ) -> Result<Option<BTreeSet<String>>, RecomputeError> {
     let Some(start) = out(root).filter(|d| root.class() == Class::Contraction && transient(program, d)) else { return Ok(None) };
@@ -157,10 +168,12 @@ fn stream(
     // Tensors computed from a reduction of the stream that are not part of the stream.
     let mut rows: BTreeSet<&str> = BTreeSet::new();
     let mut normalized = false;
-    for operation in forward {
+    let reads = |data: &str| takers.get(data).into_iter().flatten().copied();
+    let mut next: BTreeSet<usize> = reads(start).collect();
+    while let Some(operation) = next.pop_first().and_then(|n| forward.get(n)) {
         let Some(data) = out(operation) else { continue };
-        let reads = |set: &dyn Fn(&str) -> bool| operation.inputs.iter().any(|i| set(&i.data));
-        let (of_stream, of_rows) = (reads(&|d| stream.contains(d)), reads(&|d| rows.contains(d)));
+        let any = |set: &dyn Fn(&str) -> bool| operation.inputs.iter().any(|i| set(&i.data));
+        let (of_stream, of_rows) = (any(&|d| stream.contains(d)), any(&|d| rows.contains(d)));
         match operation.op {
             Op::Elementwise { .. } if of_stream && transient(program, data) && elements(data)? == count => {
                 normalized |= of_rows;
@@ -172,8 +185,9 @@ fn stream(
             Op::Elementwise { .. } if of_rows => {
                 rows.insert(data);
             }
-            _ => {}
+            _ => continue,
         }
+        next.extend(reads(data));
     }
     let missed = normalized && !compared(program, forward, readers, &stream, &rows).is_empty();
     Ok((normalized && !missed).then_some(stream))

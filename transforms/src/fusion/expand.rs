@@ -33,6 +33,10 @@ impl Pattern for Expand {
         Loops::Inside
     }
 
+    fn sites_stay(&self) -> bool {
+        true
+    }
+
     fn sites(&self, program: &Sdfg) -> Vec<Site> {
         let expandable = |node: &Node| matches!(node, Node::Library(l) if !matches!(l.op, Op::Contraction { .. } | Op::Scatter { .. }));
         let of = |(state, s): (StateId, &State)| -> Vec<Site> {

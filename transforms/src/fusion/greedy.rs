@@ -17,15 +17,15 @@
 //! or producer that also reduces, (3) siblings that read the same data, (4) independent operators over equal spaces.
 
 use crate::fusion::iteration_space::{Statement, all_indices, correspondence, rebuild, shared_indices, statements};
+use crate::fusion::pairs::PairSearch;
 use crate::fusion::single_point::{points, shared_among_cores};
 use crate::pass::{Context, Loops, Pass, Rewritten, Stopped};
 use crate::patch::{Edit, Patch};
 use crate::refusal::{Reason, Refusal, Site};
-use crate::search_cache::{UnitOfState, UnitsOfState};
 use crate::unit_graph::{Kind, needed_outside};
+use crate::unit_order::{Slot, UnitOfState, UnitOrder};
 use sdfg::{NodeId, Scope, Sdfg, StateId, Storage, Unit};
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
 /// Local buffers of one outer iteration must stay well within a core's private cache.
 const LOCAL_LIMIT: u64 = 128 << 10;
@@ -51,64 +51,6 @@ impl Default for Fusion {
     }
 }
 
-/// The pairs that one run of fusion looks for.
-struct Pairs<'a> {
-    independent: u64,
-    /// Names of kernels that stay as they are.
-    apart: BTreeSet<&'a str>,
-}
-
-/// How two units relate, best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Relation {
-    /// The second reads what the first writes.
-    Producer,
-    /// Both read a container.
-    Sibling,
-    Independent,
-}
-
-impl Pairs<'_> {
-    /// Pairs of one state that relate so and are worth a look, as (second, first), best first.
-    fn pairs(&self, state: &UnitsOfState, relation: Relation) -> Vec<(usize, usize)> {
-        let units = &state.units;
-        let free: Vec<bool> = units.iter().map(|unit| !self.apart.contains(unit.name.as_str())).collect();
-        // Contractions are never fused here: a refusal for each pair with one would bury the informative refusals.
-        let scopes: Vec<bool> = units.iter().zip(&free).map(|(unit, free)| *free && unit.kind == Kind::Scope).collect();
-        let short: Vec<bool> = units.iter().map(|unit| unit.bytes <= self.independent).collect();
-        let mut pairs = Vec::new();
-        for n in (0..units.len()).filter(|n| free[*n]) {
-            let makers = state.makers(n);
-            let firsts: Vec<usize> = match relation {
-                Relation::Producer => makers.into_iter().filter(|m| free[*m]).collect(),
-                Relation::Sibling if scopes[n] => state.siblings(n).difference(&makers).copied().filter(|m| scopes[*m]).collect(),
-                Relation::Independent if scopes[n] => {
-                    let siblings = state.siblings(n);
-                    let apart = |m: &usize| scopes[*m] && (short[*m] || short[n]) && !makers.contains(m) && !siblings.contains(m);
-                    (0..n).filter(apart).collect()
-                }
-                Relation::Sibling | Relation::Independent => vec![],
-            };
-            pairs.extend(firsts.into_iter().rev().map(|m| (n, m)));
-        }
-        pairs
-    }
-
-    /// Pairs of all states, best first, each as (position of its state, second, first). The iterator is lazy, since one of the first pairs
-    /// can mostly be fused.
-    fn ranked<'a>(&'a self, states: &'a [Rc<UnitsOfState>]) -> impl Iterator<Item = (usize, usize, usize)> + 'a {
-        [Relation::Producer, Relation::Sibling, Relation::Independent].into_iter().flat_map(move |relation| {
-            let of = move |(s, units): (usize, &Rc<UnitsOfState>)| self.pairs(units, relation).into_iter().map(move |(n, m)| (s, n, m));
-            states.iter().enumerate().flat_map(of)
-        })
-    }
-}
-
-/// The site of the units at two positions of a state.
-fn site(state: &UnitsOfState, first: usize, second: usize) -> Site {
-    Site { state: state.id, units: vec![state.units[first].node, state.units[second].node] }
-}
-
 impl Pass for Fusion {
     fn name(&self) -> &'static str {
         "fusion"
@@ -120,23 +62,21 @@ impl Pass for Fusion {
 
     fn run(&self, program: &Sdfg, context: &mut Context<'_>) -> Result<Rewritten, Stopped> {
         let kernels = &context.facts.kernels;
-        let independent = if kernels.is_empty() { self.independent } else { self.beside_composed };
-        let pairs = Pairs { independent, apart: kernels.iter().map(|kernel| kernel.name.as_str()).collect() };
-        let cache = &mut context.search.cache;
-        let states = cache.states(program);
-        let mut refused = Vec::new();
-        for (s, n, m) in pairs.ranked(&states) {
-            let site = site(&states[s], m, n);
-            let judged = between(&states[s], m, n).and_then(|()| streams(&states[s], m, n)).and_then(|()| match cache.refused(&site) {
-                Some(reason) => Err(reason),
-                None => pair(program, &states[s], m, n).inspect_err(|reason| cache.refuse(&site, reason)),
-            });
-            match judged {
-                Ok(patch) if context.barred.has(&patch.summary) => refused.push((site, Reason::FoundWrong)),
-                Ok(patch) => return Ok(Rewritten::patch(patch)),
-                Err(reason) => refused.push((site, reason)),
-            }
+        let barred = context.barred;
+        let pairs = context.search.pairs.get_or_insert_with(|| {
+            let independent = if kernels.is_empty() { self.independent } else { self.beside_composed };
+            PairSearch::new(program, &kernels.iter().map(|kernel| kernel.name.as_str()).collect(), independent)
+        });
+        let judge = |program: &Sdfg, units: &UnitOrder, first: Slot, second: Slot| {
+            are_scopes(units, first, second)?;
+            streams(units, first, second)?;
+            let patch = pair(program, units, first, second)?;
+            if barred.has(&patch.summary) { Err(Reason::FoundWrong) } else { Ok(patch) }
+        };
+        if let Some(patch) = pairs.next(program, &judge) {
+            return Ok(Rewritten::patch(patch));
         }
+        let refused = pairs.refused(program, &judge);
         Err(Stopped::refused(refused.into_iter().map(|(site, reason)| *refusal(program, &site, reason)).collect()))
     }
 
@@ -145,40 +85,36 @@ impl Pass for Fusion {
     }
 }
 
-/// Whether two units are scopes that nothing between them keeps apart.
-fn between(state: &UnitsOfState, first: usize, second: usize) -> Result<(), Reason> {
-    let units = &state.units;
-    for unit in [&units[first], &units[second]] {
+/// Whether two units are scopes.
+fn are_scopes(units: &UnitOrder, first: Slot, second: Slot) -> Result<(), Reason> {
+    for unit in [units.unit(first), units.unit(second)] {
         match unit.kind {
             Kind::Scope => {}
             Kind::Contraction => return Err(Reason::Contraction { unit: unit.name.clone() }),
             Kind::Other => return Err(Reason::Unsupported(format!("`{}` has not been expanded into a map", unit.name))),
         }
     }
-    match state.before[second].ones().find(|m| *m != first && state.before[*m].contains(first)) {
-        Some(between) => Err(Reason::Cycle { between: units[between].name.clone() }),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Whether a core can prefetch all that two units run through, unless the first hands something to the second.
-fn streams(state: &UnitsOfState, first: usize, second: usize) -> Result<(), Reason> {
-    let containers = state.touched(first, second);
-    let hands_on = state.makers(second).contains(&first);
+fn streams(units: &UnitOrder, first: Slot, second: Slot) -> Result<(), Reason> {
+    let containers = units.touched(first, second);
+    let hands_on = units.makers(second).contains(&first);
     if containers > STREAMS && !hands_on { Err(Reason::TooManyStreams { containers, limit: STREAMS }) } else { Ok(()) }
 }
 
-/// Fuses the scopes at two positions of a state.
-fn pair(program: &Sdfg, units: &UnitsOfState, first: usize, second: usize) -> Result<Patch, Reason> {
+/// Fuses two scopes of a state.
+fn pair(program: &Sdfg, units: &UnitOrder, first: Slot, second: Slot) -> Result<Patch, Reason> {
     let state = program.state(units.id).ok_or_else(|| Reason::Unsupported("the state does not exist".into()))?;
     let scope_of = |unit: &UnitOfState| {
         let scope = state.scope(unit.node).ok_or_else(|| Reason::Unsupported(format!("the inside of `{}` has a cycle", unit.name)))?;
         Ok((unit.node, scope))
     };
-    let parts = [scope_of(&units.units[first])?, scope_of(&units.units[second])?];
+    let parts = [scope_of(units.unit(first))?, scope_of(units.unit(second))?];
     let patch = fuse(program, units.id, &parts)?;
     let several = parts.iter().any(|(_, scope)| points(scope, program) != Some(1));
-    let bytes = units.units[first].bytes.max(units.units[second].bytes);
+    let bytes = units.unit(first).bytes.max(units.unit(second).bytes);
     for unit in patch.edits.iter().flat_map(|edit| &edit.insert) {
         if let Unit::Scope(scope) = unit {
             shared_among_cores(scope, program, bytes, several)?;

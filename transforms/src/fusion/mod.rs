@@ -7,4 +7,5 @@ pub mod expand;
 pub mod greedy;
 pub mod grouped_gemm;
 pub mod iteration_space;
+pub(crate) mod pairs;
 mod single_point;

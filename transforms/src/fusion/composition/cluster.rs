@@ -28,15 +28,19 @@ pub(super) struct Growth<'a> {
     pub(super) wanted: Wanted<'a>,
     /// Candidates that were refused, and why.
     pub(super) refused: BTreeMap<Members, Reason>,
+    by_unit: OnceCell<RefusedByUnit>,
     /// Kernels that other passes have made.
     pub(super) made: Members,
 }
+
+/// By unit, refused candidates in their order.
+type RefusedByUnit = BTreeMap<usize, Vec<(Members, Reason)>>;
 
 impl<'a> Growth<'a> {
     pub fn new(program: &'a Sdfg, (id, state): (StateId, &'a State), wanted: Wanted<'a>) -> Self {
         let units = UnitGraph::new(program, (id, state));
         let inside = units.all.iter().map(|_| OnceCell::new()).collect();
-        Growth { program, id, state, units, inside, wanted, refused: BTreeMap::new(), made: Members::new() }
+        Growth { program, id, state, units, inside, wanted, refused: BTreeMap::new(), by_unit: OnceCell::new(), made: Members::new() }
     }
 
     /// The nodes of members, in execution order.
@@ -234,7 +238,8 @@ impl<'a> Growth<'a> {
         if let Some(other) = members.iter().map(|m| &self.units.all[*m]).find(|u| u.kind == UnitKind::Other) {
             return Err(Reason::Unsupported(format!("`{}` has not been expanded into a map", other.name)));
         }
-        for (n, between) in self.units.all.iter().enumerate().filter(|(n, _)| !members.contains(n)) {
+        let (first, last) = (members.first().copied().unwrap_or_default(), members.last().copied().unwrap_or_default());
+        for (n, between) in (first..last).map(|n| (n, &self.units.all[n])).filter(|(n, _)| !members.contains(n)) {
             if members.iter().any(|m| between.before.contains(*m)) && members.iter().any(|m| self.units.all[*m].before.contains(n)) {
                 return Err(Reason::Cycle { between: between.name.clone() });
             }
@@ -251,11 +256,25 @@ impl<'a> Growth<'a> {
             Ok(()) if (self.units.bytes(first) + self.units.bytes(second)) <= self.units.bytes(&merged) => Reason::SavesNothing,
             Ok(()) => Reason::Unsupported("another composition had taken what would have joined them".into()),
         };
-        let with_more = || self.refused.iter().filter(|(members, _)| merged.is_subset(members)).min_by_key(|(members, _)| members.len());
+        let with_more = || {
+            let refused = merged.last().and_then(|last| self.refused_by_unit().get(last));
+            refused.into_iter().flatten().filter(|(members, _)| merged.is_subset(members)).min_by_key(|(members, _)| members.len()).cloned()
+        };
         match (&reason, with_more()) {
-            (Reason::Stored { .. }, Some((_, more))) => more.clone(),
+            (Reason::Stored { .. }, Some((_, more))) => more,
             _ => reason,
         }
+    }
+
+    /// The refused candidates that each unit is in. It is asked for when no candidate is looked at any more.
+    fn refused_by_unit(&self) -> &RefusedByUnit {
+        self.by_unit.get_or_init(|| {
+            let mut found = RefusedByUnit::new();
+            for (members, reason) in &self.refused {
+                members.iter().for_each(|m| found.entry(*m).or_default().push((members.clone(), reason.clone())));
+            }
+            found
+        })
     }
 
     /// An operand that is computed inside must not be needed outside: then it would be stored all the same, and an ordinary contraction

@@ -22,6 +22,37 @@ enum Relation {
 /// A merger and what it saves; what comes first is better.
 type Candidate = (Reverse<u64>, Members);
 
+/// The candidates of all clusters.
+#[derive(Default)]
+struct Candidates {
+    /// Each with the cluster that would grow into it; the best one first.
+    all: BTreeSet<(Candidate, usize)>,
+    of: BTreeMap<usize, Vec<Candidate>>,
+}
+
+impl Candidates {
+    /// Puts other candidates in the place of those of a cluster.
+    fn replace(&mut self, cluster: usize, with: Vec<Candidate>) {
+        for gone in self.of.remove(&cluster).into_iter().flatten() {
+            self.all.remove(&(gone, cluster));
+        }
+        self.all.extend(with.iter().map(|candidate| (candidate.clone(), cluster)));
+        self.of.insert(cluster, with);
+    }
+
+    fn best(&self) -> Option<Members> {
+        self.all.first().map(|((_, merged), _)| merged.clone())
+    }
+
+    /// Takes out the best candidate, of every cluster that would grow into it.
+    fn remove_best(&mut self) {
+        let Some((best, _)) = self.all.pop_first() else { return };
+        while self.all.first().is_some_and(|(other, _)| *other == best) {
+            self.all.pop_first();
+        }
+    }
+}
+
 /// Clusters by the number of one of their units: each unit is in one of them.
 struct Partition {
     of: Vec<usize>,
@@ -59,23 +90,29 @@ impl Growth<'_> {
     pub fn clusters(&mut self) -> Vec<Members> {
         let mut partition = Partition::of_units(self.units.all.len());
         for relation in [Relation::Neighbour, Relation::Sibling] {
-            let all = |partition: &Partition| -> BTreeSet<usize> { partition.clusters.keys().copied().collect() };
-            let mut candidates: BTreeMap<usize, Vec<Candidate>> = BTreeMap::new();
-            let mut changed = all(&partition);
+            let mut candidates = Candidates::default();
+            let mut changed: BTreeSet<usize> = partition.clusters.keys().copied().collect();
             loop {
-                candidates.retain(|cluster, _| partition.clusters.contains_key(cluster));
                 for cluster in changed {
-                    candidates.insert(cluster, self.candidates(cluster, &partition, relation));
+                    candidates.replace(cluster, self.candidates(cluster, &partition, relation));
                 }
                 let Some(merged) = self.best(&mut candidates) else { break };
+                for cluster in partition.owners(merged.iter().copied()) {
+                    candidates.replace(cluster, vec![]);
+                }
                 let Some(grown) = partition.merge(&merged) else { break };
+                let beside = partition.owners(merged.iter().flat_map(|m| self.units.beside(*m)));
                 changed = match relation {
                     // What a cluster hands to none of the merged, nor is handed by them, has the neighbours that it had.
-                    Relation::Neighbour => {
-                        partition.owners(merged.iter().flat_map(|m| self.units.beside(*m))).into_iter().chain([grown]).collect()
+                    Relation::Neighbour => beside,
+                    // Those that read with the merged, or with neighbours of these.
+                    Relation::Sibling => {
+                        let near = partition.union(&beside);
+                        let read = near.iter().chain(&merged).flat_map(|m| self.units.reads(*m)).collect::<BTreeSet<_>>();
+                        partition.owners(read.into_iter().flat_map(|data| self.units.readers(*data)).copied())
                     }
-                    Relation::Sibling => all(&partition),
                 };
+                changed.insert(grown);
             }
         }
         let mut clusters: Vec<Members> = partition.clusters.into_values().filter(|c| c.len() > 1).collect();
@@ -84,14 +121,16 @@ impl Growth<'_> {
     }
 
     /// The best candidate that is admitted; those that are not are taken out.
-    fn best(&mut self, candidates: &mut BTreeMap<usize, Vec<Candidate>>) -> Option<Members> {
+    fn best(&mut self, candidates: &mut Candidates) -> Option<Members> {
         loop {
-            let (_, merged) = candidates.values().flatten().min()?.clone();
+            let merged = candidates.best()?;
             match self.admits(&merged) {
                 Ok(()) => return Some(merged),
-                Err(reason) => self.refused.insert(merged.clone(), reason),
-            };
-            candidates.values_mut().for_each(|found| found.retain(|(_, candidate)| *candidate != merged));
+                Err(reason) => {
+                    candidates.remove_best();
+                    self.refused.insert(merged, reason);
+                }
+            }
         }
     }
 

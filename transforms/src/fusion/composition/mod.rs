@@ -33,13 +33,14 @@ mod grow;
 mod kind;
 
 use crate::pass::{Context, Facts, Pass, Rewritten, Stopped};
-use crate::patch::Patch;
+use crate::patch::{Change, Patch};
 use crate::refusal::{Reason, Refusal, Site};
 use crate::unit_graph::Members;
+use crate::unit_order::UnitOrder;
 pub(in crate::fusion) use build::expanded;
 use cluster::Growth;
 pub use kind::Kind;
-use sdfg::{Sdfg, StateId, Unit};
+use sdfg::{NodeId, Sdfg, StateId, Unit};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
@@ -52,9 +53,35 @@ pub struct Composition<'a> {
 /// The kernels of a program that are still to be made, and the refusals so far.
 pub(crate) struct Clusters {
     waiting: VecDeque<Cluster>,
+    /// The units of each state: a kernel that was made may need what another one computes, and the other way round.
+    units: Vec<UnitOrder>,
     refused: Vec<Refusal>,
     /// Of neighbours that stay apart.
     apart: Vec<Refusal>,
+}
+
+impl Clusters {
+    /// Learns what a patch has replaced.
+    pub(crate) fn changed(&mut self, program: &Sdfg, change: &Change) {
+        if let (Some(units), Some(state)) = (self.units.iter_mut().find(|units| units.id == change.state), program.state(change.state)) {
+            units.replace(program, state, &change.removed, &change.inserted);
+        }
+    }
+
+    /// The patch that makes a kernel of a cluster that was found in the program as it was given.
+    fn patch(&self, program: &Sdfg, site: &Site) -> Result<Patch, Reason> {
+        let units = self.units.iter().find(|units| units.id == site.state).zip(program.state(site.state));
+        let (units, state) = units.ok_or_else(|| Reason::Unsupported("the state does not exist".into()))?;
+        let slot = |node: &NodeId| units.slot(*node).ok_or_else(|| Reason::Unsupported(format!("there is no unit {node}")));
+        let mut members = site.units.iter().map(slot).collect::<Result<Vec<_>, _>>()?;
+        // Patches may have changed the order.
+        members.sort_unstable_by_key(|member| units.place(*member));
+        let nodes: Vec<NodeId> = members.iter().map(|member| units.unit(*member).node).collect();
+        match units.first_outside(&members) {
+            Some(between) => Err(Reason::Cycle { between: units.unit(between).name.clone() }),
+            None => build::build(program, (site.state, state), &nodes),
+        }
+    }
 }
 
 /// A kernel to be: its units, and the name that it will have.
@@ -139,10 +166,15 @@ fn clusters_beside(program: &Sdfg, wanted: Wanted, made: &BTreeSet<&str>) -> (Ve
         let clusters = if wanted.chains { growth.chains() } else { growth.clusters() };
         let name = |m: usize| growth.units.all[m].name.clone();
         found.extend(clusters.iter().map(|members| growth.describe(members)));
-        let alone = (0..growth.units.all.len()).filter(|n| !clusters.iter().any(|c| c.contains(n))).map(|n| Members::from([n]));
+        let held: BTreeSet<usize> = clusters.iter().flatten().copied().collect();
+        let alone = (0..growth.units.all.len()).filter(|n| !held.contains(n)).map(|n| Members::from([n]));
         let all: Vec<Members> = clusters.iter().cloned().chain(alone).collect();
-        for first in &all {
-            for second in all.iter().filter(|second| *second != first && growth.units.hands(first, second)) {
+        let mut holders = vec![0; growth.units.all.len()];
+        all.iter().enumerate().for_each(|(holder, members)| members.iter().for_each(|m| holders[*m] = holder));
+        for (n, first) in all.iter().enumerate() {
+            let readers = first.iter().flat_map(|m| growth.units.writes(*m)).flat_map(|data| growth.units.readers(*data));
+            for second in readers.map(|reader| holders[*reader]).filter(|second| *second != n).collect::<BTreeSet<_>>() {
+                let second = &all[second];
                 if growth.contractions(first).chain(growth.contractions(second)).next().is_none() {
                     continue;
                 }
@@ -175,15 +207,16 @@ impl Pass for Composition<'_> {
         let made: BTreeSet<&str> = context.facts.kernels.iter().map(|k| k.name.as_str()).collect();
         let todo = context.search.clusters.get_or_insert_with(|| {
             let (found, apart) = clusters_beside(program, self.wanted, &made);
-            Clusters { waiting: found.into(), refused: vec![], apart }
+            let units = program.states().map(|state| UnitOrder::new(program, state)).collect();
+            Clusters { waiting: found.into(), units, refused: vec![], apart }
         });
         while let Some(cluster) = todo.waiting.pop_front() {
-            match self.plan(program, &cluster.site) {
+            match todo.patch(program, &cluster.site) {
                 Ok(patch) if context.barred.has(&patch.summary) => {
                     todo.refused.push(context.barred.refusal(self.name(), program, &cluster.site));
                 }
                 Ok(patch) => return Ok(Rewritten::patch(patch).with(Facts { kernels: vec![cluster], ..Facts::default() })),
-                Err(refusal) => todo.refused.push(*refusal),
+                Err(reason) => todo.refused.push(refusal(program, cluster.site, cluster.members, reason)),
             }
         }
         Err(Stopped::refused(todo.refused.drain(..).chain(todo.apart.drain(..)).collect()))
