@@ -2,7 +2,7 @@
 
 use super::phase_times::PhaseTimes;
 use super::scratch_operands::{ScratchBuffer, ScratchOperands};
-use super::swept_kernel::SweptKernel;
+use super::swept_kernel::{SweptKernel, rank_all};
 use crate::pipeline::oracle::{RUN, Reference, ReferenceCache, SEED, tensors, with_small_sizes_for, within_jumps};
 use crate::timings::{Phase, during, enter};
 use kernels::device::{CompileRequest, Device, DeviceMemory, Recording};
@@ -12,7 +12,6 @@ use kernels::{CancelToken, Completion, Executable, KernelError, KernelSpec, RunC
 use layouts::measure::space::{Bench, Check, Fault, KernelSpace, Timing};
 use layouts::record::Cache;
 use ndarray::{ArrayD, IxDyn};
-use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::tolerance;
 use sdfg::{Container, Dtype, Layout, Sdfg};
@@ -139,7 +138,7 @@ impl<'a> DeviceBench<'a> {
         let (began, products) = (Instant::now(), kernels::target::cpu::compile::spent_on_gemm_libraries());
         let kernels: Vec<&SweptKernel> = kernels.iter().copied().filter(|k| self.device.precompile_batch_size(&k.spec) > 0).collect();
         // Ranking the seeds takes about as long as generating their code, so it is done in parallel.
-        kernels.par_iter().for_each(|kernel| drop(kernel.seeds()));
+        rank_all(&kernels);
         let wanted = |numbers: &dyn Fn(&SweptKernel) -> Vec<u64>| {
             let new = |kernel: &SweptKernel, n: &u64| Some(kernel.config(*n)).filter(|config| !known(kernel, config));
             let all: Vec<(&SweptKernel, Vec<u64>)> = kernels.iter().map(|kernel| (*kernel, numbers(kernel))).collect();

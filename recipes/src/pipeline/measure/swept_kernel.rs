@@ -6,6 +6,7 @@ use kernels::device::Device;
 use kernels::{ConfigSpace, KernelClass, KernelSpec, KernelSpecs};
 use layouts::measure::space::{KernelSpace, RelayoutSpace, TensorSpace, by_predicted_cost};
 use layouts::problem::Access;
+use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use sdfg::{Direction, Dtype, Layout, Sdfg, StateId, Unit};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -32,14 +33,34 @@ pub struct SweptKernel {
 }
 
 /// The best predicted configurations in certain layouts, each with its mark: kernels that are the same but for names share them.
-type Ranking = Arc<OnceLock<Vec<(u64, String)>>>;
+type Ranking = Arc<Vec<(u64, String)>>;
 
 /// Rankings of this process, by what [`SweptKernel::ranked_as`] says and the first number with these layouts.
 static RANKINGS: Mutex<Option<HashMap<(String, u64), Ranking>>> = Mutex::new(None);
 
-fn ranking(of: &str, base: u64) -> Ranking {
-    let mut all = RANKINGS.lock().unwrap_or_else(PoisonError::into_inner);
-    all.get_or_insert_with(HashMap::new).entry((of.to_string(), base)).or_default().clone()
+/// A ranking that this process has already, or the one that `compute` returns.
+///
+/// No lock is held while `compute` runs. It works on all cores, so the thread that waits for a part of it may take up any other job of the
+/// thread pool, the ranking of an equal kernel among them, and would wait for itself. Two threads may thus compute equal rankings at once;
+/// [`rank_all`] ranks one kernel of each class first.
+fn ranking(of: &str, base: u64, compute: impl FnOnce() -> Vec<(u64, String)>) -> Ranking {
+    let all = || RANKINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (of.to_string(), base);
+    if let Some(known) = all().get_or_insert_with(HashMap::new).get(&key) {
+        return known.clone();
+    }
+    let computed = Arc::new(compute());
+    all().get_or_insert_with(HashMap::new).entry(key).or_insert(computed).clone()
+}
+
+/// Ranks the seeds of kernels on all cores: first of one kernel of each class, from which equal kernels take their ranking.
+pub fn rank_all(kernels: &[&SweptKernel]) {
+    let mut classes: BTreeSet<&str> = BTreeSet::new();
+    let (first, rest): (Vec<&SweptKernel>, Vec<&SweptKernel>) =
+        kernels.iter().copied().partition(|kernel| kernel.ranked_as.as_deref().is_none_or(|class| classes.insert(class)));
+    for part in [first, rest] {
+        part.par_iter().for_each(|kernel| drop(kernel.seeds()));
+    }
 }
 
 impl SweptKernel {
@@ -157,7 +178,12 @@ impl KernelSpace for SweptKernel {
     }
 
     fn seeds(&self) -> Vec<u64> {
-        self.seeds.get_or_init(|| self.uniform()).clone()
+        // Not within the cell's lock, for the reason that `ranking` gives.
+        if let Some(seeds) = self.seeds.get() {
+            return seeds.clone();
+        }
+        let seeds = self.uniform();
+        self.seeds.get_or_init(|| seeds).clone()
     }
 }
 
@@ -199,8 +225,7 @@ impl SweptKernel {
         let ranked = |base: u64| {
             let Some(of) = &self.ranked_as else { return best(base) };
             let marked = |n: u64| (n, self.mark(n));
-            let ranking = ranking(of, base);
-            let shared = ranking.get_or_init(|| best(base).into_iter().map(marked).collect());
+            let shared = ranking(of, base, || best(base).into_iter().map(marked).collect());
             // The spaces of two kernels correspond number by number unless names decide an order somewhere.
             if shared.iter().all(|(n, mark)| *n < self.count() && self.mark(*n) == *mark) {
                 shared.iter().map(|(n, _)| *n).collect()
@@ -250,4 +275,20 @@ pub fn relayout_spaces(program: &Sdfg, kernels: &[SweptKernel]) -> Vec<RelayoutS
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ranking_may_be_asked_for_while_it_is_computed() {
+        // As by a thread that waits for a part of one ranking and meanwhile takes up an equal kernel from its queue.
+        let outer = ranking("asked for while computed", 3, || {
+            let inner = ranking("asked for while computed", 3, || vec![(7, "mark".into())]);
+            inner.to_vec()
+        });
+        assert_eq!(*outer, [(7, "mark".into())]);
+        assert!(Arc::ptr_eq(&outer, &ranking("asked for while computed", 3, Vec::new)));
+    }
 }
