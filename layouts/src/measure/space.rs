@@ -190,11 +190,20 @@ pub enum Fault {
     Device(String),
 }
 
+/// The configurations that a sweep expects to measure after the announced one, as far as it knows them. Each list is as long as asked for,
+/// or shorter.
+pub struct Coming<'a> {
+    /// Of the same kernel.
+    pub same_kernel: &'a dyn Fn(usize) -> Vec<KernelConfig>,
+    /// Of all kernels in the order in which they take turns, with their names.
+    pub in_turns: &'a dyn Fn(usize) -> Vec<(String, KernelConfig)>,
+}
+
 /// A device that checks and times configurations. Kernels and relayouts (`relayout:<data>`) are identified by name.
 pub trait Bench {
-    /// Announces the configuration that is checked and timed next. `coming(count)` lists those that follow it, so that a bench with a slow
-    /// compiler can compile them in one batch.
-    fn ahead(&mut self, _kernel: &str, _config: &KernelConfig, _coming: &dyn Fn(usize) -> Vec<KernelConfig>) {}
+    /// Announces the configuration that is checked and timed next, and those that follow it, so that a bench with a slow compiler can compile
+    /// them in one batch.
+    fn ahead(&mut self, _kernel: &str, _config: &KernelConfig, _coming: &Coming) {}
 
     /// Compares the configuration with the oracle at small sizes.
     fn check(&mut self, kernel: &str, config: &KernelConfig) -> Result<Check, Fault>;

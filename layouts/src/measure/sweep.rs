@@ -24,7 +24,7 @@ use crate::measure::race::{Limit, Race};
 use crate::measure::record::{Measurement, Outcome};
 use crate::measure::relayout::RelayoutCosts;
 use crate::measure::settling::Settling;
-use crate::measure::space::{Bench, Clock, Fault, KernelSpace, RelayoutSpace, Timing, relayout_config, relayout_name};
+use crate::measure::space::{Bench, Clock, Coming, Fault, KernelSpace, RelayoutSpace, Timing, relayout_config, relayout_name};
 use crate::measure::store::{Store, StoreError};
 use crate::measure::tally::Tally;
 use crate::problem::{Kernel, SelectionProblem};
@@ -139,6 +139,13 @@ impl Track<'_> {
     }
 }
 
+/// The next `count` configurations that kernels try, in turns.
+fn turns(tracks: &[&mut Track], count: usize) -> Vec<(String, KernelConfig)> {
+    let each: Vec<(&Track, Vec<u64>)> = tracks.iter().map(|track| (&**track, track.candidates.coming(count))).collect();
+    let turns = (0..count).flat_map(|turn| each.iter().filter_map(move |(track, numbers)| Some((track, *numbers.get(turn)?))));
+    turns.map(|(track, n)| (track.space.name().to_string(), track.space.config(n))).take(count).collect()
+}
+
 /// Configurations of one kernel that may break the device before the kernel is measured no further: each costs a restart.
 const BREAKS: usize = 3;
 /// Prefix of the recorded reason of these.
@@ -215,13 +222,13 @@ impl Sweeper<'_> {
             if track.done {
                 continue;
             }
-            self.advance(track, &costs)?;
+            self.advance(track, &costs, &|_| vec![])?;
             // Nor does a device that has no words for row-major.
             for _ in 1..FIRST {
                 if track.done || track.race.best_ms().is_some() || self.interrupt.load(Ordering::Relaxed) {
                     break;
                 }
-                self.advance(track, &costs)?;
+                self.advance(track, &costs, &|_| vec![])?;
             }
             track.done |= track.space.runs_once() && track.race.best_ms().is_some();
         }
@@ -242,14 +249,15 @@ impl Sweeper<'_> {
                 (false, false) => track.spent,
                 (false, true) => track.spent / track.race.best_ms().unwrap_or(1.0).max(f64::MIN_POSITIVE).sqrt(),
             };
-            let open = tracks.iter_mut().filter(|t| !t.done);
-            let Some(track) = open.min_by(|a, b| due(a).total_cmp(&due(b))) else { break };
+            let mut open: Vec<&mut Track> = tracks.iter_mut().filter(|t| !t.done).collect();
+            open.sort_by(|a, b| due(a).total_cmp(&due(b)));
+            let Some((track, others)) = open.split_first_mut() else { break };
             if let Some(reason) = self.stopped(share) {
                 finish = reason;
                 break;
             }
             let before = track.spent;
-            self.advance(track, &costs)?;
+            self.advance(track, &costs, &|count| turns(others, count))?;
             *(if for_gain { &mut gainful } else { &mut equal }) += track.spent - before;
             let Some((goal, budget)) = self.options.settle.zip(self.options.budget) else { continue };
             let now = sum(tracks);
@@ -309,8 +317,13 @@ impl Sweeper<'_> {
         Ok(())
     }
 
-    /// The next configuration of a kernel.
-    fn advance(&mut self, track: &mut Track, costs: &RelayoutCosts) -> Result<(), SweepError> {
+    /// Measures the next configuration of a kernel. `after(count)` lists those of other kernels whose turns come next.
+    fn advance(
+        &mut self,
+        track: &mut Track,
+        costs: &RelayoutCosts,
+        after: &dyn Fn(usize) -> Vec<(String, KernelConfig)>,
+    ) -> Result<(), SweepError> {
         let Some(n) = track.candidates.next(track.space) else {
             track.done = true;
             return Ok(());
@@ -338,8 +351,8 @@ impl Sweeper<'_> {
                     let outcome = Outcome::Bounded { bound_ms: space.lower_bound_ms(n), reason: limit.reason };
                     self.keep(subject, 0, None, outcome)?
                 } else {
-                    let coming = |count: usize| track.candidates.coming(count).into_iter().map(|n| space.config(n)).collect();
-                    self.bench.ahead(space.name(), &config, &coming);
+                    let same_kernel = |count: usize| track.candidates.coming(count).into_iter().map(|n| space.config(n)).collect();
+                    self.bench.ahead(space.name(), &config, &Coming { same_kernel: &same_kernel, in_turns: after });
                     self.measure(subject, 0, limit)?
                 };
                 // A configuration that was only bounded says nothing of its twins in other layouts.

@@ -8,7 +8,7 @@
 use crate::measure::race::Race;
 use crate::measure::record::Outcome;
 use crate::measure::relayout::RelayoutCosts;
-use crate::measure::space::{KernelSpace, by_predicted_cost};
+use crate::measure::space::{Coming, KernelSpace, by_predicted_cost};
 use crate::measure::sweep::{Subject, SweepError, Sweeper};
 use crate::problem::SelectionProblem;
 use crate::solve::exact::Limits;
@@ -76,7 +76,7 @@ impl Sweeper<'_> {
     ) -> Result<bool, SweepError> {
         let mut races: BTreeMap<&str, Race> = BTreeMap::new();
         for turn in 0..turns {
-            for (space, numbers) in wanted {
+            for (place, (space, numbers)) in wanted.iter().enumerate() {
                 let Some(n) = numbers.get(turn).copied() else { continue };
                 if self.stopped(1.0).is_some() {
                     return Ok(false);
@@ -88,8 +88,17 @@ impl Sweeper<'_> {
                 if self.borrow(subject, 0, limit.as_ref())? {
                     round.taken += 1;
                 } else {
-                    let coming = |count: usize| numbers.iter().skip(turn + 1).take(count).map(|n| space.config(*n)).collect();
-                    self.bench.ahead(space.name(), &config, &coming);
+                    let same_kernel = |count: usize| numbers.iter().skip(turn + 1).take(count).map(|n| space.config(*n)).collect();
+                    let others = |turn: usize| {
+                        let each = wanted.iter().cycle().skip(place + 1).take(wanted.len());
+                        let turn = move |at: usize| turn + usize::from(place + 1 + at >= wanted.len());
+                        each.enumerate().filter_map(move |(at, (space, numbers))| Some((*space, *numbers.get(turn(at))?)))
+                    };
+                    let in_turns = |count: usize| {
+                        let coming = (turn..turns).flat_map(&others).take(count);
+                        coming.map(|(space, n)| (space.name().to_string(), space.config(n))).collect()
+                    };
+                    self.bench.ahead(space.name(), &config, &Coming { same_kernel: &same_kernel, in_turns: &in_turns });
                     let outcome = self.measure(subject, 0, limit)?;
                     round.taken += usize::from(!matches!(outcome, Outcome::Failed { .. }));
                 }

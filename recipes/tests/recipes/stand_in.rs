@@ -5,7 +5,7 @@ use kernels::pool::Pool;
 use kernels::target::cuda::CudaDevice;
 use kernels::target::cuda::cublaslt::Fused;
 use kernels::target::shim::stand_in::StandIn;
-use layouts::measure::space::{Bench, Fault, KernelSpace};
+use layouts::measure::space::{Bench, Coming, Fault, KernelSpace};
 use recipes::load::Overrides;
 use recipes::pipeline::measure::device_bench::DeviceBench;
 use recipes::pipeline::measure::sweep::build_problem;
@@ -65,8 +65,8 @@ fn products_mean_what_the_library_is_told() {
                     }
                     for at in 0..configs.len() {
                         // As in a sweep, the next configurations are prepared in the background.
-                        let coming = |count: usize| configs[at + 1..].iter().take(count).cloned().collect::<Vec<KernelConfig>>();
-                        bench.ahead(kernel.name(), &configs[at], &coming);
+                        let same_kernel = |count: usize| configs[at + 1..].iter().take(count).cloned().collect::<Vec<KernelConfig>>();
+                        bench.ahead(kernel.name(), &configs[at], &Coming { same_kernel: &same_kernel, in_turns: &|_| vec![] });
                         match bench.check(kernel.name(), &configs[at]) {
                             Ok(check) if check.passed() => right += 1,
                             Ok(check) => wrong.push(format!("{} {}: {}", kernel.name(), configs[at], check.ratio)),

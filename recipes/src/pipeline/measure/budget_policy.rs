@@ -23,8 +23,6 @@ pub struct BudgetPolicy {
     pub confirming: f64,
     /// Of one program's share: other knobs in the chosen layouts.
     pub refining: f64,
-    /// Of one program's share: compiling the first kernels, many at a time.
-    pub precompiling: f64,
     /// Of one program's share: the first look, after which a program that is far slower than others is given up. It allows more than one
     /// configuration of each kernel, because the search over partial fusion compares the kernels later.
     pub first_look: f64,
@@ -47,7 +45,6 @@ impl BudgetPolicy {
         merging_rounds: 3,
         confirming: 0.15,
         refining: 0.3,
-        precompiling: 0.25,
         first_look: 0.25,
         unused: 0.03,
         checking_plans: 0.35,
@@ -63,7 +60,7 @@ mod tests {
     fn parts_leave_some_of_the_whole() {
         let policy = BudgetPolicy::DEFAULT;
         assert!(policy.partial_fusion + policy.merging < 0.5);
-        assert!(policy.confirming + policy.refining < 1.0 && policy.precompiling + policy.confirming + policy.refining < 1.0);
+        assert!(policy.confirming + policy.refining < 1.0);
         assert!(policy.checking_plans < policy.reselecting && policy.reselecting < 1.0);
         assert!(policy.hopeless_ratio > policy.behind_ratio && policy.behind_ratio > 1.0);
     }

@@ -9,7 +9,7 @@ use kernels::device::{CompileRequest, Device, DeviceMemory, Recording};
 use kernels::error::Blame;
 use kernels::pool::Pool;
 use kernels::{CancelToken, Completion, Executable, KernelError, KernelSpec, RunContext};
-use layouts::measure::space::{Bench, Check, Fault, KernelSpace, Timing};
+use layouts::measure::space::{Bench, Check, Coming, Fault, KernelSpace, Timing};
 use layouts::record::Cache;
 use ndarray::{ArrayD, IxDyn};
 use sdfg::config::KernelConfig;
@@ -27,7 +27,7 @@ const SETTLED_MS: f64 = 20.0;
 /// fresh samples.
 const LONG_MS: [f64; 2] = [50.0, 500.0];
 
-/// The fewest configurations of a kernel that are compiled together.
+/// The fewest configurations that are compiled together, unless the time that is left is too short.
 const LEAST_MADE: usize = 4;
 
 /// The part of the remaining time that compiling a batch of configurations may take.
@@ -74,8 +74,10 @@ pub struct DeviceBench<'a> {
     pool: &'a Pool,
     oracle: ReferenceCache,
     operands: ScratchOperands,
-    /// By kernel, the configurations whose compilation was requested: the last batch, or all that are compiled in the background.
+    /// By kernel, the configurations whose compilation was requested.
     made: BTreeMap<String, BTreeSet<KernelConfig>>,
+    /// How many configurations the last batch held.
+    batch: usize,
     /// At least this many samples, and at least this long in total, for each configuration.
     pub samples: usize,
     pub sample_ms: f64,
@@ -112,6 +114,7 @@ impl<'a> DeviceBench<'a> {
             oracle: ReferenceCache::default(),
             operands: ScratchOperands::default(),
             made: BTreeMap::new(),
+            batch: 0,
             samples: 3,
             sample_ms: 2.0,
             cache: Cache::Warm,
@@ -124,17 +127,11 @@ impl<'a> DeviceBench<'a> {
         }
     }
 
-    /// Compiles the configurations that a sweep tries first, on devices where compiling takes long. The first configuration of every
-    /// kernel is compiled regardless of `time`, the other seeds until `time`; a device that compiles in the background only queues both.
-    /// Configurations that are `known` are skipped. Returns how long the first ones took, without compilation that kernels share.
-    pub fn prepare(
-        &mut self,
-        kernels: &[&SweptKernel],
-        known: &dyn Fn(&SweptKernel, &KernelConfig) -> bool,
-        time: Option<Instant>,
-    ) -> Duration {
+    /// Compiles the first configuration of every kernel, on devices where compiling takes long. A device that compiles in the background
+    /// only queues them, and the other seeds after them. Configurations that are `known` are skipped. Returns how long the first ones took,
+    /// without compilation that kernels share.
+    pub fn prepare(&mut self, kernels: &[&SweptKernel], known: &dyn Fn(&SweptKernel, &KernelConfig) -> bool) -> Duration {
         let _phase = enter(Phase::Compile);
-        let until = CancelToken { time, interrupt: self.interrupt };
         let (began, products) = (Instant::now(), kernels::target::cpu::compile::spent_on_gemm_libraries());
         let kernels: Vec<&SweptKernel> = kernels.iter().copied().filter(|k| self.device.precompile_batch_size(&k.spec) > 0).collect();
         // Ranking the seeds takes about as long as generating their code, so it is done in parallel.
@@ -158,18 +155,17 @@ impl<'a> DeviceBench<'a> {
         let first = wanted(&|kernel| kernel.seeds().into_iter().chain([0]).take(1).collect());
         let meanwhile = self.device.precompile_in_background(self.coming(&first), &self.unwanted);
         if !meanwhile {
-            self.device.precompile(&self.coming(&first), CancelToken { time: None, ..until });
+            self.device.precompile(&self.coming(&first), CancelToken { time: None, interrupt: self.interrupt });
         }
         // While one core compiles a GEMM library, the others compile kernels.
         let shared =
             kernels::target::cpu::compile::spent_on_gemm_libraries().saturating_sub(products) / rayon::current_num_threads().max(1) as u32;
         let took = began.elapsed().saturating_sub(shared);
-        let seeds = wanted(&|kernel| kernel.seeds());
-        if !self.device.precompile_in_background(self.coming(&seeds), &self.unwanted) {
-            self.device.precompile(&self.coming(&seeds), until);
+        let seeds = if meanwhile { wanted(&|kernel| kernel.seeds()) } else { vec![] };
+        if meanwhile {
+            self.device.precompile_in_background(self.coming(&seeds), &self.unwanted);
         }
-        let in_time = meanwhile || until.goes_on();
-        for (kernel, config) in first.into_iter().chain(seeds.into_iter().filter(|_| in_time)) {
+        for (kernel, config) in first.into_iter().chain(seeds) {
             self.made.entry(kernel.spec.name.clone()).or_default().insert(config);
         }
         PhaseTimes::since(&mut self.spent.making, began);
@@ -293,7 +289,7 @@ fn bytes(container: &Container, shape: &[usize], layout: &Layout) -> Result<usiz
 }
 
 impl Bench for DeviceBench<'_> {
-    fn ahead(&mut self, name: &str, config: &KernelConfig, coming: &dyn Fn(usize) -> Vec<KernelConfig>) {
+    fn ahead(&mut self, name: &str, config: &KernelConfig, coming: &Coming) {
         let Some(kernel) = self.kernels.get(name).copied() else { return };
         let most = self.device.precompile_batch_size(&kernel.spec);
         if most == 0 {
@@ -307,16 +303,29 @@ impl Bench for DeviceBench<'_> {
         if !meanwhile && made.is_some_and(|made| made.contains(config)) {
             return;
         }
-        let soon = || [config.clone()].into_iter().chain(coming(most - 1)).map(|config| (kernel, config));
-        if meanwhile {
-            let new: Vec<(&SweptKernel, KernelConfig)> = soon().filter(|(_, c)| made.is_none_or(|made| !made.contains(c))).collect();
-            self.device.precompile_in_background(self.coming(&new), &self.unwanted);
-            self.made.entry(name.to_string()).or_default().extend(new.into_iter().map(|(_, config)| config));
+        let is_new =
+            |kernel: &SweptKernel, config: &KernelConfig| self.made.get(&kernel.spec.name).is_none_or(|made| !made.contains(config));
+        let wanted: Vec<(&SweptKernel, KernelConfig)> = if meanwhile {
+            let soon = [config.clone()].into_iter().chain((coming.same_kernel)(most - 1)).map(|config| (kernel, config));
+            soon.filter(|(kernel, config)| is_new(kernel, config)).collect()
         } else {
-            // Twice the last batch: a small budget ends soon.
-            let many = (2 * made.map_or(0, BTreeSet::len)).clamp(LEAST_MADE.min(most), most);
-            let wanted: Vec<(&SweptKernel, KernelConfig)> = soon().take(self.affordable(many)).collect();
-            self.made.insert(name.to_string(), wanted.iter().map(|(_, config)| config.clone()).collect());
+            // Kernels take turns, and so do they in a batch: more configurations of the same kernel would be compiled in vain if the time is up
+            // before its next turn, or if its next find leads elsewhere. Twice the last batch: a small budget ends soon.
+            let many = self.affordable((2 * self.batch).clamp(LEAST_MADE.min(most), most));
+            let others = (coming.in_turns)(many - 1).into_iter().filter_map(|(name, config)| Some((*self.kernels.get(&name)?, config)));
+            let others: Vec<(&SweptKernel, KernelConfig)> = others.filter(|(kernel, config)| is_new(kernel, config)).collect();
+            // A kernel whose turns follow each other gets a batch of its own.
+            let own = if others.is_empty() { (coming.same_kernel)(many - 1) } else { vec![] };
+            let own = own.into_iter().map(|config| (kernel, config)).filter(|(kernel, config)| is_new(kernel, config));
+            [(kernel, config.clone())].into_iter().chain(own).chain(others).collect()
+        };
+        for (kernel, config) in &wanted {
+            self.made.entry(kernel.spec.name.clone()).or_default().insert(config.clone());
+        }
+        if meanwhile {
+            self.device.precompile_in_background(self.coming(&wanted), &self.unwanted);
+        } else {
+            self.batch = wanted.len();
             self.device.precompile(&self.coming(&wanted), CancelToken { time: self.until, interrupt: self.interrupt });
             let each = began.elapsed().as_secs_f64() / wanted.len().max(1) as f64;
             // An exponential average with weight 1/2: kernels differ, and so does the load of the machine.

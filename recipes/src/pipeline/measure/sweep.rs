@@ -209,8 +209,7 @@ pub fn sweep_posed(
     let new = with.budget.new_kernels(program, with.store)?;
     let known = |kernel: &SweptKernel, config: &KernelConfig| with.store.get(kernel.key(), config).is_some();
     bench.until = budget.and_then(|b| Instant::now().checked_add(b));
-    let (made, mut firsts) =
-        (bench.prepare(&held, &known, budget.and_then(|b| Instant::now().checked_add(b.mul_f64(POLICY.precompiling)))), None);
+    let (made, mut firsts) = (bench.prepare(&held, &known), None);
     let prepared = clock.elapsed();
     let (mut given_up, mut ends) = (false, budget);
     // On a GPU compiling takes far longer than timing, and confirming leaves most of its share: another search uses that time.
