@@ -37,6 +37,8 @@ const FLAGS: [&str; 10] = [
 
 /// Texts that are compiled together at most.
 const TOGETHER: usize = 8;
+/// Parts for each core into which texts are divided at least, unless they are fewer.
+const PARTS: usize = 4;
 /// Functions of a generated text.
 const FUNCTIONS: [&str; 5] = ["point", "in_panels", "memlet_kernel", "memlet_prepare", "memlet_finish"];
 /// What a text defines for itself alone.
@@ -208,7 +210,8 @@ impl Toolchain {
             let mine = sources.par_iter().filter(|source| source.double == double).map(|source| canonical(&source.text, &source.names));
             let texts: BTreeMap<String, String> = mine.map(|text| (self.hash(&text), text)).collect();
             let texts: Vec<(String, String)> = texts.into_iter().filter(|(hash, _)| !self.library(hash).exists()).collect();
-            let share = texts.len().div_ceil(rayon::current_num_threads()).clamp(1, TOGETHER);
+            // Several parts for each core: some texts take ten times as long as others, and a core that has finished takes the next part.
+            let share = texts.len().div_ceil(PARTS * rayon::current_num_threads()).clamp(1, TOGETHER);
             parts.extend(texts.chunks(share).map(|texts| CompileJob::Kernels(texts.to_vec())));
         }
         // A gemm library takes as long as many kernels: it comes first, and kernels beside it.
