@@ -96,6 +96,8 @@ fn compare(title: &str, problem: ContractionProblem, pool: &rayon::ThreadPool, r
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
+    // SAFETY: no thread but this one runs yet.
+    unsafe { kernels::InstructionSet::limit_libraries() };
     let mut arguments = std::env::args().skip(1);
     let cores: usize = arguments.next().map_or(Ok(2), |a| a.parse())?;
     let rounds: usize = arguments.next().map_or(Ok(5), |a| a.parse())?;

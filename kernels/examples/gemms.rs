@@ -1,6 +1,6 @@
 //! Generated matrix products beside the libraries, on every contraction of a BERT layer.
 //!
-//! `cargo run --release -p kernels --example products [CORES [ROUNDS [NAME [PYTHON]]]]` prints GFLOP/s (10⁹ flop a second, medians
+//! `cargo run --release -p kernels --example gemms [CORES [ROUNDS [NAME [PYTHON]]]]` prints GFLOP/s (10⁹ flop a second, medians
 //! of interleaved rounds, the second of two runs) of the fastest configuration of the crates' libraries and of the generated
 //! kernels, and of PyTorch and NumPy where a `PYTHON` that has them is named. `own` is the tensors' own dim order, for crates and
 //! generated kernels. For the ratio everyone takes the order that suits it best: the tensors' own, or matrices whose factors each
@@ -277,18 +277,23 @@ fn compare(
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
+    // SAFETY: no thread but this one runs yet.
+    unsafe { kernels::InstructionSet::limit_libraries() };
     let mut arguments = std::env::args().skip(1);
     let cores: usize = arguments.next().map_or(Ok(2), |a| a.parse())?;
     let rounds: usize = arguments.next().map_or(Ok(5), |a| a.parse())?;
     let name = arguments.next().unwrap_or_default();
     let mut python = arguments.next().map(|path| Python::start(&path, cores)).transpose()?;
     let (pool, toolchain) = (Pool::new(cores)?, Toolchain::system()?);
+    // Elsewhere no peak is known.
+    let peak = kernels::peak::peak(&pool).unwrap_or(f64::NAN);
+    println!("{:?}: {peak:.1} GFLOP/s of multiply-adds alone", kernels::InstructionSet::native());
     let base = [("b", 8), ("j", 128), ("k", 128), ("h", 12), ("p", 64), ("w", 64), ("i", 768), ("u", 3072)];
     let large = [("b", 8), ("j", 512), ("k", 512), ("h", 16), ("p", 64), ("w", 64), ("i", 1024), ("u", 4096)];
     let small = [("b", 2), ("j", 128), ("k", 128), ("h", 16), ("p", 64), ("w", 64), ("i", 1024), ("u", 4096)];
     let texts = ["bji,hpi->bjhp", "bjhp,bkhp->hbjk", "hbjk,bkhw->bjhw", "bjhw,ihw->bji", "bji,ui->bju"];
     let mut logs = Vec::new();
-    println!("{:<34} {:^19} {:>9} {:>9} {:>9} {:>6}", "contraction (GFLOP/s)", "own: crates, ours", "crates", "Python", "ours", "ratio");
+    println!("{:<34} {:^19} {:>9} {:>9} {:>9} {:>6} {:>7}", "contraction (GFLOP/s)", "own: crates, ours", "crates", "Python", "ours", "ratio", "of peak");
     for (model, sizes) in [("BERT-base", &base[..]), ("BERT-large", &large), ("small", &small)] {
         for text in texts {
             let (inputs, out) = text.split_once("->").ok_or("write a,b->out")?;
@@ -302,8 +307,9 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let Race { rates, names, ratio } = compare(&Order::all(&text, sizes)?, &pool, &toolchain, rounds, &mut asked)?;
                 python = asked.map(|(python, _)| python);
                 logs.push(ratio.ln());
+                let share = 100.0 * rates[4] / peak;
                 let rates = rates.map(|rate| format!("{rate:>9.1}")).join(" ");
-                println!("{title:<34} {rates} {ratio:>6.3}  {}", names.join(" | "));
+                println!("{title:<34} {rates} {ratio:>6.3} {share:>6.1}%  {}", names.join(" | "));
             }
         }
     }

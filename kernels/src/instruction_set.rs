@@ -62,6 +62,27 @@ impl InstructionSet {
         }
     }
 
+    /// Whether kernels may use fewer instructions than the processor has.
+    pub fn is_limited() -> bool {
+        Self::native() != Self::of_processor()
+    }
+
+    /// Makes the library `gemmkit`, which chooses its instructions by itself, keep to what is allowed.
+    ///
+    /// # Safety
+    /// Sets a variable of the environment: no other thread may run yet that reads it other than through `std`.
+    pub unsafe fn limit_libraries() {
+        let name = match Self::native() {
+            InstructionSet::Avx2 => "fma",
+            InstructionSet::Baseline => "scalar",
+            InstructionSet::Avx512 | InstructionSet::Neon => return,
+        };
+        if Self::is_limited() {
+            // SAFETY: as the caller promises.
+            unsafe { std::env::set_var("GEMMKIT_REQUIRE_ISA", name) };
+        }
+    }
+
     fn named(name: &str) -> Result<Self, KernelError> {
         let found = NAMES.into_iter().find(|(known, _)| *known == name).map(|(_, set)| set);
         found.ok_or_else(|| KernelError::Instructions { asked: name.into(), known: NAMES.map(|(name, _)| name).join(", ") })

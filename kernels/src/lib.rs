@@ -21,6 +21,7 @@ pub mod loops;
 pub mod maps;
 mod mixed_radix;
 pub mod packing;
+pub mod peak;
 pub mod phases;
 pub mod pool;
 pub mod processor;

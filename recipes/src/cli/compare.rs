@@ -5,7 +5,6 @@ use super::out::{errln, out, outln};
 use crate::compare::contender::PeerContender;
 use crate::compare::environment::check_pythons;
 use crate::compare::model::stored;
-use crate::compare::peak::peak;
 use crate::compare::worker::write_scripts;
 use crate::compare::{
     CompareError, ComparisonReport, OurBytes, Ours, PeerModel, PeerVariant, Pythons, Setup, StepTime, TensorBytes, compare, contenders,
@@ -17,6 +16,7 @@ use crate::pipeline::oracle::tensors::random_inputs;
 use crate::pipeline::run::execute::Execution;
 use clap::Args;
 use indicatif::ProgressBar;
+use kernels::peak::peak;
 use kernels::pool::Pool;
 use sdfg::interpret::Tensors;
 use std::path::{Path, PathBuf};

@@ -240,6 +240,8 @@ fn printed(code: ExitCode) -> ExitCode {
 }
 
 pub fn main() -> ExitCode {
+    // SAFETY: no thread but this one runs yet.
+    unsafe { kernels::InstructionSet::limit_libraries() };
     // A second Ctrl-C ends the process at once; the first lets the current measurement finish.
     let _ = ctrlc::set_handler(|| {
         if INTERRUPT.swap(true, std::sync::atomic::Ordering::SeqCst) {

@@ -15,7 +15,6 @@ pub mod environment;
 pub mod load;
 pub mod memory;
 pub mod model;
-pub mod peak;
 pub mod race;
 pub mod report;
 pub mod wait;
@@ -127,7 +126,7 @@ pub struct Setup<'a> {
     pub origin: String,
     /// For ours and for every peer.
     pub threads: usize,
-    /// Gflop/s in f32 that this many threads can reach ([`peak::peak`]).
+    /// Gflop/s in f32 that this many threads can reach ([`kernels::peak::peak`]).
     pub peak: Option<f64>,
     pub rounds: usize,
     /// Time with the recipe's dropout, or without any.

@@ -20,10 +20,10 @@ typedef int32_t mask_t __attribute__((vector_size(VEC_BYTES)));
 #define IN_REGISTER(x)
 #endif
 
-/* What micro-kernels are made of. Where registers are AVX-512's, instructions are chosen one by one and stay in this order: a core
-   that is shared with others decodes three or four in a cycle, so that every instruction beside the multiply-adds costs time, and
+/* What micro-kernels are made of. Where registers are those of AVX2 or AVX-512, instructions are chosen one by one and stay in this order:
+   a core that is shared with others decodes three or four in a cycle, so that every instruction beside the multiply-adds costs time, and
    compilers make several steps of the depth into loads of whole vectors and permutations, which share a port with multiply-adds. */
-#if defined(__AVX512F__) && VEC_BYTES == 64
+#if defined(__FMA__) && VEC_BYTES >= 32
 #define EXACT 1
 #ifdef REAL_IS_DOUBLE
 #define SUFFIX "d"
@@ -36,8 +36,10 @@ typedef int32_t mask_t __attribute__((vector_size(VEC_BYTES)));
 #define FETCH(at) __asm__ volatile("prefetcht0 %0" : : "m"(*(at)))
 #define SPREAD(x, at) __asm__ volatile("vbroadcasts" SUFFIX " %1, %0" : "=v"(x) : "m"(*(at)))
 #define ADD(sum, x, y) __asm__ volatile("vfmadd231p" SUFFIX " %2, %1, %0" : "+v"(sum) : "v"(y), "v"(x))
-#define ADD_READ(sum, at, y) __asm__ volatile("vfmadd231p" SUFFIX " %2" BROADCAST ", %1, %0" : "+v"(sum) : "v"(y), "m"(*(at)))
 #define STREAM(at, x) __asm__ volatile("vmovntps %1, %0" : "=m"(*(vec *)(at)) : "v"(x))
+#if VEC_BYTES == 64
+#define ADD_READ(sum, at, y) __asm__ volatile("vfmadd231p" SUFFIX " %2" BROADCAST ", %1, %0" : "+v"(sum) : "v"(y), "m"(*(at)))
+#endif
 #else
 #define EXACT 0
 #define STREAM(at, x) *(vec *)(at) = (x)
@@ -45,7 +47,6 @@ typedef int32_t mask_t __attribute__((vector_size(VEC_BYTES)));
 #define FETCH(at) __builtin_prefetch(at)
 #define SPREAD(x, at) (x) = *(at) - (reg){0}; IN_REGISTER(x)
 #define ADD(sum, x, y) (sum) += (x) * (y)
-#define ADD_READ(sum, at, y) do { reg all; SPREAD(all, at); ADD(sum, all, y); } while (0)
 #endif
 /* A panel of rows stays in the first cache while those of columns pass, if it is large: then this would only take a read's place. */
 #if READS_ROWS
@@ -141,7 +142,7 @@ static void multiply(Micro *const *kernels, int64_t m, int64_t n, int64_t elemen
             real *const at = c + first * row + place_of(results, from + j);
             real room[HEIGHT * WIDTH];
             const int whole = width == WIDTH && column == 1, add = how & ADDED;
-            const int lines = ((uintptr_t)at | row * sizeof(real)) % VEC_BYTES == 0;
+            const int lines = ((uintptr_t)at | row * sizeof(real)) % LINE == 0;
             if (row == 1)
                 for (int64_t x = 0; x < width; ++x) __builtin_prefetch(at + x * column, 1);
             if (rows_next && !spread) fetch_share(below, a_row, height, elements, j, min_of(j + WIDTH, n), n);

@@ -105,9 +105,10 @@ impl Block {
 
     /// Whether multiply-adds of this row read its values themselves: two reads in place of one, but an instruction less. Where
     /// processors decode little, nine rows of 14 in panels do, which the two ports for reads bear; of others those at an address that
-    /// is one register. Zen 5 starts two multiply-adds and two reads in a cycle and decodes eight: reads are what it lacks.
+    /// is one register. Zen 5 starts two multiply-adds and two reads in a cycle and decodes eight: reads are what it lacks. Only AVX-512
+    /// has multiply-adds that spread the value they read.
     fn reads(self, kind: MicroKernelKind, row: usize) -> bool {
-        !self.reads_rows() && if kind.lies() { row.is_multiple_of(3) } else { row * 9 % 14 < 9 }
+        self.vector == 64 && !self.reads_rows() && if kind.lies() { row.is_multiple_of(3) } else { row * 9 % 14 < 9 }
     }
 
     /// One step of the depth, at a distance in steps from the current addresses.
@@ -118,12 +119,13 @@ impl Block {
         for v in 0..vectors {
             let _ = writeln!(text, "        {load}(b{v}, b + {step} * {across} + {v} * VL);");
         }
-        // Panels come from a farther cache, those of rows from the third or from memory: steps ahead that are soon enough.
-        if !kind.lies() {
+        // Panels come from a farther cache, those of rows from the third or from memory: steps ahead that are soon enough. Where vectors
+        // are shorter than lines, each line is asked for once.
+        if !kind.lies() && (self.vector >= LINE || step == 0 || step * rows * 4 / LINE != (step - 1) * rows * 4 / LINE) {
             let fetch = if kind.is_paired() { fetch } else { "FETCH_ROWS" };
             let _ = writeln!(text, "        {fetch}(a + {});", (ROWS_AHEAD + step) * rows);
         }
-        for v in 0..vectors {
+        for v in (0..vectors).step_by((LINE / self.vector).max(1)) {
             let _ = writeln!(text, "        {fetch}(b + {} * {across} + {v} * VL);", COLUMNS_AHEAD + step);
         }
         for i in 0..rows {
@@ -194,6 +196,8 @@ impl MicroKernelKind {
     }
 }
 
+/// Bytes of a line of the caches.
+const LINE: usize = 64;
 /// Steps of the depth in one round of the loop, where instructions are chosen one by one.
 const STEPS: usize = 4;
 /// Steps of the depth for which packed rows, and columns, are asked for in advance.

@@ -38,10 +38,10 @@ ALWAYS Walk walk_matrix(const void *at, int64_t rows, int64_t columns, int64_t r
 /* Asks for lines of the next panel of rows at once: the share of one pass of columns. */
 ALWAYS void fetch_share(const real *a, int64_t row, int64_t height, int64_t elements, int64_t from, int64_t till, int64_t n)
 {
-    const int64_t lines = (elements + VL - 1) / VL, last = height * lines * till / n;
+    const int64_t in_line = LINE / sizeof(real), lines = (elements + in_line - 1) / in_line, last = height * lines * till / n;
     int64_t at = height * lines * from / n, i = at / lines, x = at % lines;
     for (; at < last; ++at) {
-        __builtin_prefetch(a + i * row + x * VL, 0, 2);
+        __builtin_prefetch(a + i * row + x * in_line, 0, 2);
         if (++x == lines) x = 0, ++i;
     }
 }

@@ -1,6 +1,7 @@
 //! The libraries that multiply matrices, behind one trait. All take any strides, write the output without reading it
 //! first (unless told to add), and split one product over the threads of the pool that they are called in.
 
+use crate::instruction_set::InstructionSet;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Once;
@@ -148,8 +149,16 @@ pub enum GemmLibrary {
 
 impl GemmLibrary {
     pub const ALL: [GemmLibrary; 2] = [GemmLibrary::Gemm, GemmLibrary::Gemmkit];
+
+    /// The libraries that may be measured. `gemm` takes the widest instructions of the processor, whatever is allowed.
+    pub fn allowed() -> &'static [GemmLibrary] {
+        if InstructionSet::is_limited() { &[GemmLibrary::Gemmkit] } else { &Self::ALL }
+    }
+
     /// What runs when nothing is chosen.
-    pub const DEFAULT: GemmLibrary = GemmLibrary::Gemm;
+    pub fn default() -> GemmLibrary {
+        Self::allowed()[0]
+    }
 
     pub fn name(self) -> &'static str {
         match self {

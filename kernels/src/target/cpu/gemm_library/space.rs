@@ -65,16 +65,16 @@ impl ContractionSpace {
 
     /// Values of each digit, slowest first; their product is the number of configurations.
     pub fn radices(&self) -> Vec<u64> {
-        let knobs = [GemmLibrary::ALL.len() as u64, self.threads().len() as u64];
+        let knobs = [GemmLibrary::allowed().len() as u64, self.threads().len() as u64];
         self.mapped.radices().into_iter().chain(knobs).collect()
     }
 
     /// Configuration `number`; numbers beyond the last one wrap around.
     pub fn choice(&self, number: u64) -> Result<ContractionConfig, ContractionError> {
-        let (libraries, threads) = (GemmLibrary::ALL.len() as u64, self.threads().len() as u64);
+        let (libraries, threads) = (GemmLibrary::allowed().len() as u64, self.threads().len() as u64);
         let (layouts, mapping) = self.mapped.at(number / threads / libraries)?;
         let layouts = layouts.into_iter().cloned().collect();
-        let library = GemmLibrary::ALL[(number / threads % libraries) as usize];
+        let library = GemmLibrary::allowed()[(number / threads % libraries) as usize];
         Ok(ContractionConfig { layouts, mapping, library, threads: self.threads()[(number % threads) as usize] })
     }
 
@@ -106,7 +106,7 @@ impl ContractionSpace {
     /// The knobs that a person would expect to be good under given layouts (by distinct container).
     pub fn default_choice(&self, layouts: Vec<Layout>) -> Result<ContractionConfig, ContractionError> {
         let (mapping, threads) = self.problem().best(self.mapped.triple(&layouts.iter().collect::<Vec<_>>()), self.cores)?;
-        Ok(ContractionConfig { layouts, mapping, library: GemmLibrary::DEFAULT, threads })
+        Ok(ContractionConfig { layouts, mapping, library: GemmLibrary::default(), threads })
     }
 }
 
@@ -177,7 +177,7 @@ impl ContractionProblem {
         let layouts = self.layouts_of(config);
         let layouts = layouts.each_ref();
         let library = match config.knobs.get("library") {
-            None => GemmLibrary::DEFAULT,
+            None => GemmLibrary::default(),
             Some(text) => text.parse().map_err(|()| self.unknown("library", text, GemmLibrary::ALL.iter()))?,
         };
         let mut threads: Option<Threads> = match config.knobs.get("threads") {

@@ -1,6 +1,7 @@
 //! The attainable rate of multiply-adds by this machine's vector units, to which shares of peak refer.
 
-use kernels::pool::Pool;
+use crate::instruction_set::InstructionSet;
+use crate::pool::Pool;
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
@@ -64,7 +65,7 @@ fn widest() -> Option<(Pass, usize)> {
         sums.iter().map(|s| _mm256_cvtss_f32(*s)).sum()
     }
 
-    if kernels::InstructionSet::native() == kernels::InstructionSet::Avx512 {
+    if InstructionSet::native() == InstructionSet::Avx512 {
         // SAFETY: the processor has it.
         Some((|passes| unsafe { wide(passes) }, 16))
     } else if is_x86_feature_detected!("fma") && is_x86_feature_detected!("avx") {
