@@ -98,10 +98,12 @@ impl InstructionSet {
     }
 
     /// The flags that make a C compiler use these instructions: all of the processor's where nothing is limited. Only compilers for x86
-    /// know a preferred width.
+    /// know a preferred width. For NEON elsewhere there are none: a compiler for 64-bit Arm takes it, and this processor's has vectors of
+    /// the same width.
     pub fn compiler_flags(self) -> &'static [&'static str] {
         match (self == Self::of_processor(), self) {
-            (_, InstructionSet::Neon) => &["-march=native"],
+            (true, InstructionSet::Neon) => &["-march=native"],
+            (false, InstructionSet::Neon) => &[],
             (true, InstructionSet::Baseline) => &["-march=native"],
             (true, InstructionSet::Avx2) => &["-march=native", "-mprefer-vector-width=256"],
             (true, InstructionSet::Avx512) => &["-march=native", "-mprefer-vector-width=512"],

@@ -55,13 +55,18 @@ pub fn pairs() -> Option<bool> {
     None
 }
 
-/// Whether a team of this number of workers uses non-temporal stores: for results that no kernel reads soon, and, while the workers' cores
-/// share no cache (`Pool::is_near`), for results that all workers read.
+/// Whether non-temporal stores were found to be faster on processors like this one: for results that no kernel reads soon, and, while the
+/// workers' cores share no cache (`Pool::is_near`), for results that all workers read.
 ///
 /// On AMD's Zen 4, cores that have no cache in common write what another has read since at 2.4 GB/s, at 9 to 28 where they have one,
-/// and around the caches at 28 in either case. Of other processors nothing has been measured.
+/// and around the caches at 28 in either case. Of other makers' processors nothing has been measured.
+pub fn streams() -> bool {
+    InstructionSet::native() <= InstructionSet::Avx2 && !is_intel()
+}
+
+/// Whether a team of this number of workers uses non-temporal stores ([`streams`]).
 pub(crate) fn streams_for(workers: usize) -> bool {
-    workers > 1 && InstructionSet::native() == InstructionSet::Avx512 && !is_intel()
+    workers > 1 && streams()
 }
 
 /// Cores that a prediction may count on; the pool decides how many there really are.

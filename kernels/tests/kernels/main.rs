@@ -12,6 +12,7 @@ mod cuda_tiles;
 mod gemms;
 mod harness;
 mod in_place;
+mod instructions;
 mod layers;
 mod maps;
 mod maps_edges;

@@ -7,6 +7,7 @@ use kernels::c_form::GeneratedC;
 use kernels::phases::Spread;
 use kernels::target::cpu::Stage;
 use kernels::target::cpu::canonical::canonical;
+use kernels::processor::streams;
 use kernels::{InstructionSet, c_form::Filled};
 use sdfg::{Dtype, philox};
 use std::collections::BTreeMap;
@@ -64,7 +65,7 @@ pub fn plan_h(name: &str, boundary: &Boundary, flat: &Flattener, schedules: &Sch
         ("OWN_AT", flat.own_at()),
         ("OWN_STRIDE", flat.own_stride()),
         // Whether stores around the caches were found to be faster for what other cores read.
-        ("STREAMS", usize::from(InstructionSet::native() == InstructionSet::Avx512)),
+        ("STREAMS", usize::from(streams())),
         ("VECTOR_BYTES", InstructionSet::native().bytes()),
     ];
     let mut text = "/* Sizes of this plan. */\n".to_string();

@@ -60,9 +60,11 @@ ALWAYS real r_pow(real x, real y) { return __builtin_pow(x, y); }
 #define TWO_TO_HALF_RANGE 0x1p512
 #else
 #define TWO_TO_HALF_RANGE 0x1p64f
-#ifdef __FMA__
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define FUSES 1
 #define FMA(a, b, c) __builtin_fmaf(a, b, c)
 #else
+#define FUSES 0
 #define FMA(a, b, c) ((a) * (b) + (c))
 #endif
 
@@ -82,7 +84,7 @@ ALWAYS float clamp(float x, const float range[2]) {
    unit place a float's bits end rounds to whole numbers and leaves n in the lowest bits. The steps are written as fused
    operations, so that no compiler merges the two halves of ln 2 or cancels the large number. */
 ALWAYS float r_exp(float x) {
-#ifdef __FMA__
+#if FUSES
     float whole = FMA(x, 1.44269504f, 12582912.0f), n = whole - 12582912.0f;
     uint32_t power = bits_of(whole) << 23;
 #else

@@ -39,41 +39,58 @@ typedef word free_row __attribute__((vector_size(N * SIZE), aligned(SIZE), may_a
 
 ALWAYS int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Whole lines of memory can be written around the caches. */
-#if defined(__AVX512F__) && N * SIZE == 64
+/* Squares side by side whose rows are together a line of the target: lines that are written whole can go around the caches. */
+#define LINE 64
+#define BESIDE (N * SIZE < LINE ? LINE / (N * SIZE) : 1)
+#if N * SIZE * BESIDE == LINE && (VECTOR == 64 || (VECTOR == 32 && N * SIZE == 32))
+#define STREAMS 1
 #define STREAM(at, x) __asm__ volatile("vmovntdq %1, %0" : "=m"(*(row *)(at)) : "v"(x))
 #else
+#define STREAMS 0
 #define STREAM(at, x) *(free_row *)(at) = (x)
 #endif
 
-/* `rows` rows of the source, `source` apart, of `columns` elements each become columns of the target, whose rows are `target` apart.
- * `streams` asks for these to be written around the caches. */
-ALWAYS void square(const word *from, int64_t source, word *to, int64_t target, int64_t rows, int64_t columns, int streams)
+#if __has_builtin(__builtin_shufflevector)
+/* N rows of the source, `source` apart, of N elements each, as columns. */
+ALWAYS void turn(const word *from, int64_t source, row *x)
+{
+    row y[N];
+#pragma GCC unroll 16
+    for (int r = 0; r < N; ++r) x[r] = *(const free_row *)(from + r * source);
+    /* Rows half the square apart are interleaved, and after log N times of that they are columns. */
+#pragma GCC unroll 4
+    for (int half = N; half > 1; half /= 2) {
+#pragma GCC unroll 16
+        for (int r = 0; r < N / 2; ++r) {
+            y[2 * r] = LOW(x[r], x[r + N / 2]);
+            y[2 * r + 1] = HIGH(x[r], x[r + N / 2]);
+        }
+#pragma GCC unroll 16
+        for (int r = 0; r < N; ++r) x[r] = y[r];
+    }
+}
+#endif
+
+/* `rows` rows of the source, `source` apart, of `columns` elements each become columns of the target, whose rows are `target` apart: at
+ * most BESIDE squares. `streams` asks for these to be written around the caches. */
+ALWAYS void squares(const word *from, int64_t source, word *to, int64_t target, int64_t rows, int64_t columns, int streams)
 {
 #if __has_builtin(__builtin_shufflevector)
-    if (rows == N && columns == N) {
-        row x[N], y[N];
-#pragma GCC unroll 16
-        for (int r = 0; r < N; ++r) x[r] = *(const free_row *)(from + r * source);
-        /* Rows half the square apart are interleaved, and after log N times of that they are columns. */
+    if (STREAMS && streams && rows == BESIDE * N && columns == N && ((uintptr_t)to | target * SIZE) % LINE == 0) {
+        row x[BESIDE][N];
 #pragma GCC unroll 4
-        for (int half = N; half > 1; half /= 2) {
+        for (int s = 0; s < BESIDE; ++s) turn(from + s * N * source, source, x[s]);
 #pragma GCC unroll 16
-            for (int r = 0; r < N / 2; ++r) {
-                y[2 * r] = LOW(x[r], x[r + N / 2]);
-                y[2 * r + 1] = HIGH(x[r], x[r + N / 2]);
-            }
-#pragma GCC unroll 16
-            for (int r = 0; r < N; ++r) x[r] = y[r];
-        }
-        if (streams && ((uintptr_t)to | target * SIZE) % sizeof(row) == 0) {
-#pragma GCC unroll 16
-            for (int r = 0; r < N; ++r) STREAM(to + r * target, x[r]);
-            return;
-        }
+        for (int r = 0; r < N; ++r)
+#pragma GCC unroll 4
+            for (int s = 0; s < BESIDE; ++s) STREAM(to + r * target + s * N, x[s][r]);
+        return;
+    }
+    for (; rows >= N && columns == N; rows -= N, from += N * source, to += N) {
+        row x[N];
+        turn(from, source, x);
 #pragma GCC unroll 16
         for (int r = 0; r < N; ++r) *(free_row *)(to + r * target) = x[r];
-        return;
     }
 #endif
     for (int64_t c = 0; c < columns; ++c)
@@ -100,11 +117,12 @@ void memlet_kernel(char *const *p, const int64_t *n, const Host *host, char *scr
             x += at * dims[3 * d + 1];
             y += at * dims[3 * d + 2];
         }
-        for (int64_t line = first; line < end; line += N) {
-            for (int64_t at = 0; at < length; at += N) {
+        const int64_t lines_at_once = along ? N : BESIDE * N, at_once = along ? BESIDE * N : N;
+        for (int64_t line = first; line < end; line += lines_at_once) {
+            for (int64_t at = 0; at < length; at += at_once) {
                 const int64_t c = along ? line : at, r = along ? at : line;
                 const int64_t wide = along ? end - line : length - at, high = along ? length - at : end - line;
-                square(x + r * source + c, source, y + c * target + r, target, min_of(N, high), min_of(N, wide), streams);
+                squares(x + r * source + c, source, y + c * target + r, target, min_of(BESIDE * N, high), min_of(N, wide), streams);
             }
         }
     }

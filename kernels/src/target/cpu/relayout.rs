@@ -10,8 +10,11 @@ use crate::target::cpu::executable::{MapKernel, of_text};
 use crate::target::cpu::maps::compile;
 use sdfg::{Dtype, Layout};
 
-/// Lines that are walked beside one another, as a whole number of squares.
+/// Lines that are walked beside one another, at least: a whole number of squares, and where these lie along a line of the target, as many
+/// as that holds.
 const STRIP: i64 = 16;
+/// Bytes of a line of the caches.
+const LINE: i64 = 64;
 
 /// A kernel of two arguments: the container in the layout `from`, and the same one in the layout `to`.
 ///
@@ -58,8 +61,9 @@ fn squares(spec: &KernelSpec, dtype: Dtype, dims: &[(String, i64)], [from, to]: 
     let outer: Vec<usize> = outer.collect();
     integers.push(outer.len() as i64);
     integers.extend(outer.iter().flat_map(|n| [dims[*n].1, source[*n] as i64, target[*n] as i64]));
-    let strips = (dims[if along { columns } else { rows }].1 + STRIP - 1) / STRIP;
     let size = dtype.bytes(1);
-    let text = format!("#define WORD uint{}_t\n#define SIZE {size}\n#define STRIP {STRIP}\n{}", 8 * size, include_str!("relayout.c"));
+    let strip = STRIP.max(LINE / size as i64);
+    let strips = (dims[if along { columns } else { rows }].1 + strip - 1) / strip;
+    let text = format!("#define WORD uint{}_t\n#define SIZE {size}\n#define STRIP {strip}\n{}", 8 * size, include_str!("relayout.c"));
     Ok(CSource { points: strips * outer.iter().map(|n| dims[*n].1).product::<i64>(), text, integers, ..CSource::default() })
 }

@@ -2,7 +2,7 @@
    four words has the lanes of eight elements. */
 #include "internal.h"
 #include <string.h>
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -89,6 +89,65 @@ ALWAYS void turned(const Rounds *rounds, const uint64_t *counters, uint16_t *to,
     for (int pair = 0; pair < 4; ++pair) {
         _mm_storeu_si128((__m128i *)(to + 2 * pair * pitch), _mm512_cvtepi64_epi16(w.c[pair]));
         _mm_storeu_si128((__m128i *)(to + (2 * pair + 1) * pitch), _mm512_cvtepi64_epi16(_mm512_srli_epi64(w.c[pair], 16)));
+    }
+}
+#elif defined(__AVX2__)
+/* The four words of eight blocks, each in the low half of a 64-bit element: of each word the first four blocks, then the other four. The
+   high half is noise. */
+typedef struct {
+    __m256i c[4][2];
+} Words;
+
+ALWAYS Words words_of(const Rounds *rounds, const uint64_t *counters)
+{
+    Words w;
+    for (int n = 0; n < 2; ++n) {
+        __m256i c0 = _mm256_loadu_si256((const __m256i *)(counters + 4 * n)), c1 = _mm256_shuffle_epi32(c0, 0xf5);
+        __m256i c2 = _mm256_set1_epi64x((uint32_t)rounds->step), c3 = _mm256_set1_epi64x((uint32_t)(rounds->step >> 32));
+        for (int r = 0; r < 10; ++r) {
+            const __m256i a = _mm256_mul_epu32(_mm256_set1_epi64x(MULTIPLIER_0), c0), b = _mm256_mul_epu32(_mm256_set1_epi64x(MULTIPLIER_1), c2);
+            c0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_shuffle_epi32(b, 0xf5), c1), _mm256_set1_epi64x(rounds->keys[r][0]));
+            c2 = _mm256_xor_si256(_mm256_xor_si256(_mm256_shuffle_epi32(a, 0xf5), c3), _mm256_set1_epi64x(rounds->keys[r][1]));
+            c1 = b;
+            c3 = a;
+        }
+        w.c[0][n] = c0, w.c[1][n] = c1, w.c[2][n] = c2, w.c[3][n] = c3;
+    }
+    return w;
+}
+
+/* The lanes of eight blocks, one block after the other. */
+ALWAYS void in_order(const Rounds *rounds, const uint64_t *counters, uint16_t *to)
+{
+    const Words w = words_of(rounds, counters);
+    for (int n = 0; n < 2; ++n) {
+        const __m256i front = _mm256_blend_epi32(w.c[0][n], _mm256_slli_epi64(w.c[1][n], 32), 0xaa);
+        const __m256i back = _mm256_blend_epi32(w.c[2][n], _mm256_slli_epi64(w.c[3][n], 32), 0xaa);
+        /* Of four blocks the first and the third, the second and the fourth. */
+        const __m256i even = _mm256_unpacklo_epi64(front, back), odd = _mm256_unpackhi_epi64(front, back);
+        _mm256_storeu_si256((__m256i *)(to + 32 * n), _mm256_permute2x128_si256(even, odd, 0x20));
+        _mm256_storeu_si256((__m256i *)(to + 32 * n + 16), _mm256_permute2x128_si256(even, odd, 0x31));
+    }
+}
+
+/* Twice four 64-bit elements, each below 2^16, as eight lanes in order. */
+ALWAYS void put_lanes(uint16_t *to, __m256i first, __m256i second)
+{
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(first, second), 0xd8);
+    const __m256i lanes = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0xd8);
+    _mm_storeu_si128((__m128i *)to, _mm256_castsi256_si128(lanes));
+}
+
+/* The first lanes of eight blocks, `pitch` further their second lanes, and so on. */
+ALWAYS void turned(const Rounds *rounds, const uint64_t *counters, uint16_t *to, int64_t pitch)
+{
+    const Words w = words_of(rounds, counters);
+    const __m256i lane = _mm256_set1_epi64x(0xffff);
+    for (int pair = 0; pair < 4; ++pair) {
+        const __m256i first = w.c[pair][0], second = w.c[pair][1];
+        put_lanes(to + 2 * pair * pitch, _mm256_and_si256(first, lane), _mm256_and_si256(second, lane));
+        put_lanes(to + (2 * pair + 1) * pitch, _mm256_and_si256(_mm256_srli_epi64(first, 16), lane),
+            _mm256_and_si256(_mm256_srli_epi64(second, 16), lane));
     }
 }
 #else
