@@ -3,7 +3,7 @@
 use kernels::device::Device;
 use kernels::pool::Pool;
 use kernels::target::cpu::Cores;
-use kernels::{KernelSpec, Toolchain};
+use kernels::{InstructionSet, KernelSpec, Toolchain};
 use ndarray::{ArrayD, IxDyn};
 use recipes::clibrary::{Built, Options, build};
 use recipes::load::{Overrides, load, load_str};
@@ -368,6 +368,60 @@ fn mistakes_are_errors() -> Result<(), Failure> {
     assert_eq!(library.step(context, all.as_ptr(), 0), 0);
     library.destroy(context);
     library.destroy(std::ptr::null_mut());
+    Ok(())
+}
+
+/// The compiler for 64-bit Arm and what runs its programs elsewhere, as Debian calls them (gcc-aarch64-linux-gnu, qemu-user).
+const ARM: [&str; 2] = ["aarch64-linux-gnu-gcc", "qemu-aarch64"];
+
+/// A step compiled for 64-bit Arm, with its products, exponentials, error functions and masks in NEON's vectors, has the results of this
+/// process. It runs in a process that writes code for vectors of that width.
+#[test]
+fn libraries_run_on_arm() -> Result<(), Failure> {
+    if let Some(missing) = ARM.iter().find(|tool| Command::new(tool).arg("--version").output().is_err()) {
+        println!("skipped: no {missing}");
+        return Ok(());
+    }
+    if InstructionSet::native() != InstructionSet::Neon {
+        let mut again = Command::new(std::env::current_exe()?);
+        again.args(["--exact", "clibrary::libraries_run_on_arm"]).env("MEMLET_INSTRUCTIONS", "neon");
+        let output = again.output()?;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return Ok(());
+    }
+    let device = cores()?;
+    for (name, n) in [("mha", 0), ("mha", 5), ("bert-base-encoder", 0)] {
+        let plan = plan(name, program(name)?, n, true, &*device)?;
+        let folder = tempfile::tempdir()?;
+        built(&plan, "tested", folder.path(), true)?;
+        let (given, data) = (random_inputs(&plan.chosen.program, 3)?, folder.path().join("data"));
+        std::fs::create_dir(&data)?;
+        for (name, values) in &given {
+            let values: Vec<u8> = values.iter().flat_map(|v| bytes("f32", *v)).collect();
+            std::fs::write(data.join(format!("{name}.bin")), values)?;
+        }
+        let script = format!(
+            "set -e; for f in src/*.c example.c; do {0} -O2 -std=gnu11 -Iinclude -Isrc -c $f -o $f.o; done
+            for f in src/kernels/*.c; do {0} {flags} -Iinclude -Isrc -c $f -o $f.o; done
+            {0} -static src/*.o src/kernels/*.o example.c.o -lm -lpthread -o example; {1} ./example 2 1 data",
+            ARM[0],
+            ARM[1],
+            flags = Toolchain::texts().code_flags().join(" "),
+        );
+        let ran = Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output()?;
+        assert!(ran.status.success(), "{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+        let mut execution = Execution::of(&plan.chosen, &device)?;
+        execution.load(&given)?;
+        execution.step(&Pool::new(2)?, 1, 0, true)?;
+        let mut found = Tensors::new();
+        for (name, right) in execution.results()? {
+            let bytes = std::fs::read(data.join(format!("{name}.bin")))?;
+            let values = bytes.chunks(4).map(|bytes| number("f32", bytes)).collect();
+            found.insert(name.clone(), ArrayD::from_shape_vec(right.raw_dim(), values)?);
+        }
+        let error = difference(&execution.results()?, &found);
+        assert!(error < CLOSE, "{name}, configuration {n}: {error}");
+    }
     Ok(())
 }
 
