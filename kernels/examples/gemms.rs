@@ -293,7 +293,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let small = [("b", 2), ("j", 128), ("k", 128), ("h", 16), ("p", 64), ("w", 64), ("i", 1024), ("u", 4096)];
     let texts = ["bji,hpi->bjhp", "bjhp,bkhp->hbjk", "hbjk,bkhw->bjhw", "bjhw,ihw->bji", "bji,ui->bju"];
     let mut logs = Vec::new();
-    println!("{:<34} {:^19} {:>9} {:>9} {:>9} {:>6} {:>7}", "contraction (GFLOP/s)", "own: crates, ours", "crates", "Python", "ours", "ratio", "of peak");
+    println!(
+        "{:<34} {:^19} {:>9} {:>9} {:>9} {:>6} {:>7}",
+        "contraction (GFLOP/s)", "own: crates, ours", "crates", "Python", "ours", "ratio", "of peak"
+    );
     for (model, sizes) in [("BERT-base", &base[..]), ("BERT-large", &large), ("small", &small)] {
         for text in texts {
             let (inputs, out) = text.split_once("->").ok_or("write a,b->out")?;

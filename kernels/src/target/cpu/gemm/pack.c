@@ -27,6 +27,28 @@ ALWAYS void turn(const void *from, int64_t at, int64_t line, int64_t lines, int 
     for (int64_t i = 0; i < VL; ++i) {
         v[i] = along(from, at + min_of(i, lines - 1) * line, kind);
     }
+#if defined(__AVX2__) && VEC_BYTES == 32 && !defined(REAL_IS_DOUBLE)
+    /* AVX2 shuffles two vectors within their halves alone: three instructions stand for any other order, and for one that compilers do not
+       know as soon as they read it. */
+#define ORDER(x, y, ...) __builtin_shuffle(x, y, (mask_t){__VA_ARGS__})
+    reg x[8], y[8];
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < 8; i += 2) {
+        x[i] = ORDER(v[i], v[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        x[i + 1] = ORDER(v[i], v[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < 4; ++i) {
+        const int64_t from = i / 2 * 4 + i % 2;
+        y[2 * i] = ORDER(x[from], x[from + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+        y[2 * i + 1] = ORDER(x[from], x[from + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < 4; ++i) {
+        v[i] = ORDER(y[i], y[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        v[i + 4] = ORDER(y[i], y[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+#else
 #pragma GCC unroll 4
     for (int64_t d = 1; d < VL; d *= 2) {
         mask_t low, high;
@@ -43,6 +65,7 @@ ALWAYS void turn(const void *from, int64_t at, int64_t line, int64_t lines, int 
             v[i + d] = __builtin_shuffle(x, y, high);
         }
     }
+#endif
 #pragma GCC unroll 16
     for (int64_t t = 0; t < VL; ++t) {
         if (t * step + VL <= room) {
@@ -64,7 +87,14 @@ ALWAYS void pack_panel(
     const void *a, int64_t at, int64_t row, int64_t step, int64_t height, int64_t depth, int64_t k, int64_t end, int kind, real *to)
 {
     const int64_t each = steps_of(kind), elements = elements_of(depth, kind), whole = depth / each;
-    if (step == 1 && VL >= HEIGHT) {
+    if (step == 1 && VL < HEIGHT && height > VL) {
+        /* Squares below one another; the last of them has some lines of the one before again, and none beyond the panel. */
+        for (; k <= min_of(end, whole) - VL; k += VL)
+            for (int64_t i = 0; i < height; i += VL) {
+                const int64_t first = min_of(i, height - VL);
+                turn(a, at + first * row + k * each, row, VL, kind, to + k * height + first, height, INT64_MAX);
+            }
+    } else if (step == 1) {
         /* Squares that lie within the panel with all they write are written without looking. */
         const int64_t last = min_of(end, whole) - VL, within = min_of(last, elements - VL - spare_of(height));
         for (; k <= within; k += VL) turn(a, at + k * each, row, height, kind, to + k * height, height, INT64_MAX);
@@ -93,7 +123,6 @@ ALWAYS int64_t pack_neighbours(const void *a, int64_t step, int64_t m, int64_t s
 {
     const int64_t each = steps_of(kind), elements = elements_of(depth, kind);
     const Panel first = panel_at(m, start);
-    if (VL < HEIGHT) return 0;
     /* A vector reads beyond the rows of its panel, and so may the last beyond all there are, and writes beyond its element. */
     const int64_t beside = step >= VL ? 1 : VL, whole = min_of((depth - beside) / each, elements - spare_of(first.each));
     if (whole < SOME) return 0;
@@ -110,7 +139,11 @@ ALWAYS int64_t pack_neighbours(const void *a, int64_t step, int64_t m, int64_t s
                    guess what follows. */
                 for (int64_t s = 0; s < each; ++s) __builtin_prefetch(after(from, ((i + SOME) * each + s) * step, kind));
                 __builtin_prefetch(at + (i + SOME) * panel.height, 1);
+                const int64_t rest = VL < HEIGHT && panel.height > VL ? panel.height - VL : 0;
                 *(vec *)(at + i * panel.height) = across(from, i * each * step, step, kind);
+                /* Further vectors of a taller panel; the last ends with it. */
+                for (int64_t v = min_of(VL, rest); v > 0; v = v < rest ? min_of(v + VL, rest) : 0)
+                    *(vec *)(at + i * panel.height + v) = across(from, i * each * step + v, step, kind);
             }
         }
     }
