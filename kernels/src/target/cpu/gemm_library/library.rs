@@ -156,7 +156,7 @@ impl GemmLibrary {
     }
 
     /// What runs when nothing is chosen.
-    pub fn default() -> GemmLibrary {
+    pub fn usual() -> GemmLibrary {
         Self::allowed()[0]
     }
 

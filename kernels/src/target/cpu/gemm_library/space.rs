@@ -106,7 +106,7 @@ impl ContractionSpace {
     /// The knobs that a person would expect to be good under given layouts (by distinct container).
     pub fn default_choice(&self, layouts: Vec<Layout>) -> Result<ContractionConfig, ContractionError> {
         let (mapping, threads) = self.problem().best(self.mapped.triple(&layouts.iter().collect::<Vec<_>>()), self.cores)?;
-        Ok(ContractionConfig { layouts, mapping, library: GemmLibrary::default(), threads })
+        Ok(ContractionConfig { layouts, mapping, library: GemmLibrary::usual(), threads })
     }
 }
 
@@ -177,7 +177,7 @@ impl ContractionProblem {
         let layouts = self.layouts_of(config);
         let layouts = layouts.each_ref();
         let library = match config.knobs.get("library") {
-            None => GemmLibrary::default(),
+            None => GemmLibrary::usual(),
             Some(text) => text.parse().map_err(|()| self.unknown("library", text, GemmLibrary::ALL.iter()))?,
         };
         let mut threads: Option<Threads> = match config.knobs.get("threads") {
