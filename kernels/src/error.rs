@@ -22,6 +22,11 @@ pub enum KernelError {
     Knob { kernel: String, key: String, value: String, allowed: String },
     #[error("`{kernel}` cannot be generated: {what}")]
     Unsupported { kernel: String, what: String },
+    #[error(
+        "`{kernel}`: `{data}`[{}] is {number}, which names no row of `{table}`; its rows are 0 to {last}",
+        at.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    MissingRow { kernel: String, data: String, at: Vec<i64>, number: f64, table: String, last: usize },
     #[error("`{kernel}` takes {expected} arguments, but {given} were given")]
     Arguments { kernel: String, expected: usize, given: usize },
     #[error("no C compiler: `{command}` could not be started ({source}); install gcc or clang, or name one in the environment variable CC")]

@@ -331,6 +331,17 @@ pub(crate) fn identity(spec: &KernelSpec, tensors: &[TensorChoice], config: &Ker
     text
 }
 
+/// What a kernel of a loop's body took in one run of the loop, all times together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MemberTimes {
+    pub name: String,
+    /// How often it ran.
+    pub runs: u64,
+    /// How often it gave work to the pool, each time with a barrier.
+    pub dispatches: u64,
+    pub ms: f64,
+}
+
 /// A kernel under one configuration, ready to run.
 pub trait Executable: Send + Sync {
     /// Runs on all workers of the context's pool.
@@ -366,6 +377,23 @@ pub trait Executable: Send + Sync {
     /// as far as this share needs them.
     unsafe fn work(&self, _phase: usize, _worker: usize, _share: Share, _run: &PhaseRun) -> bool {
         true
+    }
+
+    /// Runs the kernels that it is made of one by one, each with barriers of its own, and says what each of them took; `None` for what is
+    /// one kernel, which then has not run.
+    ///
+    /// # Errors
+    /// As for [`Executable::run`].
+    ///
+    /// # Safety
+    /// As for [`Executable::run`].
+    unsafe fn run_members(&self, _arguments: &[*mut u8], _context: &RunContext) -> Result<Option<Vec<MemberTimes>>, KernelError> {
+        Ok(None)
+    }
+
+    /// What is wrong with the rows that elements of its arguments have named since this was last asked: a number that names none.
+    fn missing_row(&self) -> Option<KernelError> {
+        None
     }
 
     /// Memory that it takes from the pool while it runs, besides its arguments.

@@ -20,6 +20,7 @@ pub mod loopnest;
 pub mod loops;
 pub mod maps;
 mod mixed_radix;
+mod named_rows;
 pub mod packing;
 pub mod peak;
 pub mod phases;
@@ -37,6 +38,8 @@ pub use cancel::CancelToken;
 pub use error::KernelError;
 pub use in_place::InPlace;
 pub use instruction_set::InstructionSet;
-pub use kernel::{ArgumentAccess, Completion, ConfigSpace, Executable, KernelArgument, KernelSpec, KernelSpecs, RunContext, TensorChoice};
+pub use kernel::{
+    ArgumentAccess, Completion, ConfigSpace, Executable, KernelArgument, KernelSpec, KernelSpecs, MemberTimes, RunContext, TensorChoice,
+};
 pub use target::cpu::Toolchain;
 pub use target::cpu::templates::{compile, relayout, space};

@@ -160,18 +160,33 @@ pub struct Loop {
 }
 
 /// The part of a container that the body of a loop sees in one iteration.
+///
+/// A whole container that the loop makes itself is a *state*: the body sees what the last iteration has left there, and in the first one
+/// the fill. It is held for one time; what the body makes of it bears the outer container's name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Slice {
     pub data: String,
     /// The dimension that the body does not see, and the place along it; the whole container without one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub at: Option<(usize, Expr)>,
-    /// The value of all elements where the place lies outside of the container.
+    /// The value of all elements where the place lies outside of the container, and of a state before the first iteration.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fill: Option<Fill>,
 }
 
+impl Slice {
+    /// Whether it is what the last iteration has left in a container that is held for one time.
+    pub fn is_state(&self) -> bool {
+        self.at.is_none() && self.fill.is_some()
+    }
+}
+
 impl Nested {
+    /// The containers that a loop holds for one time: what the body reads of the last one, and the slice that it is.
+    pub fn states(&self) -> impl Iterator<Item = (&String, &Slice)> {
+        self.repeat.iter().flat_map(|repeat| &repeat.slices).filter(|(_, slice)| slice.is_state())
+    }
+
     /// The outer container that an inner one is, or is a slice of.
     pub fn outer<'a>(&'a self, inner: &'a str) -> &'a str {
         self.repeat.as_ref().and_then(|repeat| repeat.slices.get(inner)).map_or(inner, |slice| &slice.data)

@@ -26,7 +26,8 @@ class Workload:
         """Tensors under the recipe's names, in its shapes."""
         found = {}
         for name, value in tensors.items():
-            base, state = (name[:-2], name[-2:]) if name[-2:] in ("_m", "_v") else (name, "")
+            is_state = name not in self.joined and name[-2:] in ("_m", "_v")
+            base, state = (name[:-2], name[-2:]) if is_state else (name, "")
             row = 0
             for part, rows, shape in self.joined.get(base, []):
                 found[part + state] = np.ascontiguousarray(value[row : row + rows].reshape(shape))

@@ -1,4 +1,6 @@
 """Translation by a transformer, and a recommender of several interests."""
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -81,7 +83,22 @@ def nmt():
         found, score = lax.scan(one, start, jnp.arange(times))[1]
         return {"word": found, "score": jnp.sum(score, 0)}
 
-    return Workload(parameters | {"source": source, "length": length}, step)
+    # The recipe counts layers from 1, and its heads are dims of their own.
+    joined = {}
+    for name in parameters:
+        layer = re.fullmatch(r"([ed])(\d)_(?:n(\d)_(.)|([ax])_(.)|(.)(\d))", name)
+        if layer is None:
+            continue
+        part, n, norm_n, norm_kind, attention_kind, weight, kind, number = layer.groups()
+        if norm_n:
+            own = f"{norm_kind}{norm_n}"
+        elif weight:
+            own = ("w" if attention_kind == "a" else "x") + weight
+        else:
+            own = f"{kind}{number}"
+        shape = parameters[name].shape if not weight else (h, p, i) if weight == "o" else (i, h, p)
+        joined[name] = [(f"{'enc' if part == 'e' else 'dec'}_{int(n) + 1}_{own}", len(parameters[name]), shape)]
+    return Workload(parameters | {"source": source, "length": length}, step, joined=joined)
 
 
 def multi_interests():

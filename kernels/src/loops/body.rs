@@ -47,6 +47,11 @@ impl Body {
         }
     }
 
+    /// What the body reads of containers that are held for one time: the inner container and the outer one.
+    pub(super) fn states(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.repeat.slices.iter().filter(|(_, slice)| slice.is_state()).map(|(inner, slice)| (inner.as_str(), slice.data.as_str()))
+    }
+
     /// Bytes of the containers that are read whole at every time and do not have a dim: weights, where the dim is the batch.
     pub(super) fn bytes_without(&self, dim: &str) -> f64 {
         let whole = |data: &str| !self.repeat.slices.values().any(|slice| slice.data == data && slice.at.is_some());

@@ -7,7 +7,8 @@ use super::body::Body;
 use crate::c_form::{CForm, Filled, Unrolled, UnrolledAddress, UnrolledLaunch};
 use crate::device::{Device, DeviceMemory};
 use crate::error::KernelError;
-use crate::kernel::{Completion, Executable, KernelSpec, RunContext, unsupported};
+use crate::in_place::{self, InPlace};
+use crate::kernel::{ArgumentAccess, Completion, Executable, KernelSpec, MemberTimes, RunContext, unsupported};
 use crate::packing::{self, Addresses, Held, Packed};
 use crate::pool::Working;
 use sdfg::affine::Affine;
@@ -15,6 +16,7 @@ use sdfg::config::KernelConfig;
 use sdfg::{Container, Layout, Slice};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// Every address in the loop's own memory is a multiple of this.
 const LINE: usize = 64;
@@ -29,9 +31,13 @@ enum Place {
     /// A slice of an argument of the loop: `by · time + from` slices of so many bytes after its beginning, if that is one of its
     /// `count` slices, and else this place in the loop's own memory.
     Slice { argument: usize, by: i64, from: i64, count: i64, bytes: usize, outside: Option<usize> },
+    /// An argument that holds one time, as this one makes it, or with `before` as the last one has left it, which is that place in the loop's
+    /// own memory at first. Where it cannot be written in place, every other time is held in `other`.
+    State { argument: usize, other: Option<usize>, before: Option<usize> },
 }
 
 struct Launch {
+    name: String,
     executable: Arc<dyn Executable>,
     places: Vec<Place>,
     /// Bytes of each argument.
@@ -60,6 +66,8 @@ struct Room {
     containers: BTreeMap<String, usize>,
     /// (value, container's name inside) → place.
     fills: Vec<(usize, Container, Layout, Vec<usize>, f64)>,
+    /// Outer containers that hold one time, and where every other time lies if they are not written in place.
+    states: BTreeMap<String, Option<usize>>,
 }
 
 impl Room {
@@ -68,13 +76,27 @@ impl Room {
         self.bytes += bytes.div_ceil(LINE) * LINE;
         at
     }
+
+    /// The slice that has one value.
+    fn filled(&mut self, container: &Container, layout: Layout, shape: Vec<usize>, bytes: usize, value: f64) -> usize {
+        let known = self.fills.iter().find(|(_, c, l, s, v)| {
+            c.dtype == container.dtype && *s == shape && c.dims == container.dims && *l == layout && v.to_bits() == value.to_bits()
+        });
+        if let Some((at, ..)) = known {
+            return *at;
+        }
+        let at = self.take(bytes);
+        self.fills.push((at, container.clone(), layout, shape, value));
+        at
+    }
 }
 
 impl LoopKernel {
     pub(super) fn new(body: &Body, config: &KernelConfig, device: &dyn Device) -> Result<Self, KernelError> {
         let mut room = Room::default();
         let mut launches = Vec::new();
-        for (kernel, own) in body.kernels.iter().zip(body.configs(config)?) {
+        let configs = states(body, body.configs(config)?, device, &mut room)?;
+        for (kernel, own) in body.kernels.iter().zip(configs) {
             let (mut places, mut sizes) = (Vec::new(), Vec::new());
             for argument in kernel.arguments() {
                 places.push(place(body, config, kernel, &argument.data, &mut room)?);
@@ -82,7 +104,7 @@ impl LoopKernel {
                 let layout = container.map(|c| body.inner_layout(config, c)).transpose()?.unwrap_or_default();
                 sizes.push(container.map_or(Ok(0), |c| bytes(body, kernel, c, &layout))?);
             }
-            launches.push(Launch { executable: device.compile(kernel, &own)?, places, bytes: sizes });
+            launches.push(Launch { name: kernel.name.clone(), executable: device.compile(kernel, &own)?, places, bytes: sizes });
         }
         let mut own = device.memory(room.bytes.max(LINE))?;
         let mut filled = Vec::new();
@@ -105,6 +127,47 @@ impl LoopKernel {
             packed: Mutex::default(),
         })
     }
+}
+
+/// Decides which containers that hold one time are written in place, and gives the others a second place. Returns the configurations under
+/// which the kernels of the body do so.
+fn states(body: &Body, mut configs: Vec<KernelConfig>, device: &dyn Device, room: &mut Room) -> Result<Vec<KernelConfig>, KernelError> {
+    let mut in_place: Vec<Vec<InPlace>> = vec![vec![]; configs.len()];
+    for (before, now) in body.states() {
+        let touches = |data: &str| -> Vec<usize> {
+            let touches = |kernel: &KernelSpec| kernel.arguments().iter().any(|a| a.data == data);
+            (0..configs.len()).filter(|n| touches(&body.kernels[*n])).collect()
+        };
+        let writes = |n: &usize| body.kernels[*n].arguments().iter().any(|a| a.data == now && a.access == ArgumentAccess::Write);
+        let (readers, writers) = (touches(before), touches(now).into_iter().filter(writes).collect::<Vec<_>>());
+        let pair = InPlace { read: before.to_string(), written: now.to_string() };
+        let legal = match writers[..] {
+            [writer] if readers.iter().all(|reader| *reader < writer) => true,
+            [writer] if readers.iter().all(|reader| *reader <= writer) => {
+                let legal = device.in_place(&body.kernels[writer], &configs[writer]).contains(&pair);
+                if legal {
+                    in_place[writer].push(pair);
+                }
+                legal
+            }
+            _ => false,
+        };
+        let container = body.program.containers.get(now);
+        let unknown = || KernelError::UnknownContainer { kernel: body.spec.name.clone(), data: now.to_string() };
+        let container = container.ok_or_else(unknown)?;
+        let other = match (legal, writers.first()) {
+            (false, Some(writer)) => {
+                let layout = configs[*writer].layouts.get(now).cloned().unwrap_or_else(|| Layout::row_major(container));
+                Some(room.take(bytes(body, &body.kernels[*writer], container, &layout)?))
+            }
+            _ => None,
+        };
+        room.states.insert(now.to_string(), other);
+    }
+    for (config, pairs) in configs.iter_mut().zip(&in_place) {
+        *config = in_place::with(config, pairs);
+    }
+    Ok(configs)
 }
 
 /// Where the arguments of launches lie: the kernels of the body in the first time, then those of the next one.
@@ -143,6 +206,20 @@ impl LoopKernel {
         }
     }
 
+    /// Where a container that holds one time lies at an iteration: an argument, or a place in the loop's own memory.
+    fn state(&self, iteration: i64, argument: usize, other: Option<usize>, before: Option<usize>) -> Result<usize, usize> {
+        // The last time is left in the argument.
+        let of = |n: i64| match other {
+            Some(other) if (self.trips - 1 - n) % 2 != 0 => Err(other),
+            _ => Ok(argument),
+        };
+        match before {
+            Some(first) if iteration == 0 => Err(first),
+            Some(_) => of(iteration - 1),
+            None => of(iteration),
+        }
+    }
+
     /// The addresses of a launch's arguments. They may belong to another device, so they are no dereferenceable pointers here.
     fn addresses(
         &self,
@@ -157,6 +234,10 @@ impl LoopKernel {
             into.push(match place {
                 Place::Whole(argument) => arguments[*argument],
                 Place::Own(at) => base.wrapping_add(*at),
+                Place::State { argument, other, before } => match self.state(iteration, *argument, *other, *before) {
+                    Ok(argument) => arguments[argument],
+                    Err(own) => base.wrapping_add(own),
+                },
                 Place::Slice { argument, by, from, count, bytes, outside } => {
                     match self.slice(iteration, (*by, *from, *count), *outside)? {
                         Ok(at) => arguments[*argument].wrapping_add(at as usize * bytes),
@@ -186,6 +267,10 @@ impl LoopKernel {
                     let ((memory, part), bytes) = match place {
                         Place::Whole(argument) => ((*argument, -1), 0..*size),
                         Place::Own(at) => ((self.arguments, *at as i64), 0..*size),
+                        Place::State { argument, other, before } => match self.state(iteration, *argument, *other, *before) {
+                            Ok(argument) => ((argument, -1), 0..*size),
+                            Err(own) => ((self.arguments, own as i64), 0..*size),
+                        },
                         Place::Slice { argument, by, from, count, bytes, outside } => {
                             match self.slice(iteration, (*by, *from, *count), *outside)? {
                                 Ok(at) if is_whole(*argument) => ((*argument, -1), at as usize * bytes..(at as usize + 1) * bytes),
@@ -231,6 +316,14 @@ fn place(body: &Body, config: &KernelConfig, kernel: &KernelSpec, data: &str, ro
         };
         return Ok(Place::Own(at));
     };
+    if let Some(other) = body.outer(data).and_then(|outer| room.states.get(outer)).copied() {
+        let fill = body.slice(data).filter(|slice| slice.is_state()).and_then(|slice| slice.fill);
+        let before = match fill {
+            Some(value) => Some(room.filled(container, layout, kernel.shape(data)?, bytes, value.0)),
+            None => None,
+        };
+        return Ok(Place::State { argument, other, before });
+    }
     let Some(Slice { data: outer, at: Some((axis, at)), fill }) = body.slice(data) else { return Ok(Place::Whole(argument)) };
     let wrong = || unsupported(&body.spec, format!("`{outer}` is read at {at}, which is no multiple of the time plus a number"));
     let form = Affine::of(at, &|name| name == body.repeat.index).ok_or_else(wrong)?;
@@ -239,17 +332,7 @@ fn place(body: &Body, config: &KernelConfig, kernel: &KernelSpec, data: &str, ro
     let outside = match fill {
         Some(value) => {
             let shape = kernel.shape(data)?;
-            let known = room.fills.iter().find(|(_, c, l, s, v)| {
-                c.dtype == container.dtype && *s == shape && c.dims == container.dims && *l == layout && v.to_bits() == value.0.to_bits()
-            });
-            Some(match known {
-                Some((at, ..)) => *at,
-                None => {
-                    let at = room.take(bytes);
-                    room.fills.push((at, container.clone(), layout, shape, value.0));
-                    at
-                }
-            })
+            Some(room.filled(container, layout, shape, bytes, value.0))
         }
         None => None,
     };
@@ -283,6 +366,10 @@ impl Unrolled for LoopKernel {
                     Ok(match place {
                         Place::Whole(argument) => UnrolledAddress::Argument(*argument, 0),
                         Place::Own(at) => UnrolledAddress::Own(*at),
+                        Place::State { argument, other, before } => match self.state(iteration, *argument, *other, *before) {
+                            Ok(argument) => UnrolledAddress::Argument(argument, 0),
+                            Err(own) => UnrolledAddress::Own(own),
+                        },
                         Place::Slice { argument, by, from, count, bytes, outside } => {
                             match self.slice(iteration, (*by, *from, *count), *outside)? {
                                 Ok(at) => UnrolledAddress::Argument(*argument, at as usize * bytes),
@@ -336,6 +423,48 @@ impl Executable for LoopKernel {
             }
         }
         Ok(Completion::Done)
+    }
+
+    unsafe fn run_members(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Option<Vec<MemberTimes>>, KernelError> {
+        if arguments.len() != self.arguments {
+            return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
+        }
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let base = own.address();
+        let _held = context.pool.hold();
+        let mut times: Vec<Vec<MemberTimes>> = vec![vec![]; self.launches.len()];
+        let mut pointers: Vec<*mut u8> = Vec::new();
+        for n in 0..self.trips {
+            for (launch, times) in self.launches.iter().zip(&mut times) {
+                self.addresses(n, launch, arguments, base, &mut pointers)?;
+                let (before, began) = (context.pool.dispatches(), Instant::now());
+                // SAFETY: as for `run`.
+                let found = match unsafe { launch.executable.run_members(&pointers, context)? } {
+                    // The kernels of a loop within this one.
+                    Some(inner) => inner,
+                    None => {
+                        // SAFETY: as for `run`.
+                        unsafe { launch.executable.run(&pointers, context)? };
+                        // What one worker does alone is a dispatch that needs no other one.
+                        let dispatches = (context.pool.dispatches() - before).max(1);
+                        let ms = began.elapsed().as_secs_f64() * 1e3;
+                        vec![MemberTimes { name: launch.name.clone(), runs: 1, dispatches, ms }]
+                    }
+                };
+                if times.is_empty() {
+                    *times = found;
+                } else {
+                    for (sum, more) in times.iter_mut().zip(found) {
+                        (sum.runs, sum.dispatches, sum.ms) = (sum.runs + more.runs, sum.dispatches + more.dispatches, sum.ms + more.ms);
+                    }
+                }
+            }
+        }
+        Ok(Some(times.concat()))
+    }
+
+    fn missing_row(&self) -> Option<KernelError> {
+        self.launches.iter().find_map(|launch| launch.executable.missing_row())
     }
 
     fn working(&self) -> Working {

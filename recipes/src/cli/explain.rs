@@ -226,7 +226,11 @@ impl ExplainArgs {
             return Err(self.fault(format!("there is no kernel `{name}` in the plan; there are: {}", names.join(", "))));
         };
         let config = configuration.kernels.get(name).ok_or_else(|| self.fault(format!("the plan has no configuration of `{name}`")))?;
-        let code = plan.target.code(&KernelSpec::new(program, unit)?, config)?;
+        let spec = KernelSpec::new(program, unit)?;
+        if kernels::loops::is_loop(&spec) {
+            return body_code(&plan, &spec, config);
+        }
+        let code = plan.target.code(&spec, config)?;
         code.ok_or_else(|| self.fault(format!("`{name}` runs in a library: it has no code of its own")))
     }
 
@@ -395,6 +399,33 @@ impl ExplainArgs {
         let found = holders.of_name(name).map(str::to_string);
         found.ok_or_else(|| self.fault(format!("there is no kernel `{name}` in the plan; there are: {}", names())))
     }
+}
+
+/// The code of each kernel of a loop's body, in the order in which they run at each time.
+fn body_code(plan: &Plan, spec: &KernelSpec, config: &KernelConfig) -> Result<String, PipelineError> {
+    let Unit::Nested(sdfg::Nested { repeat: Some(repeat), .. }) = &spec.unit else {
+        return Err(PipelineError::Internal(format!("`{}` is no loop", spec.name)));
+    };
+    let members = kernels::loops::members(spec, config);
+    let order = if repeat.reversed { "from the last one to the first" } else { "from the first one to the last" };
+    let times = spec.dims.get(&repeat.dim).copied().unwrap_or_default();
+    let mut text =
+        format!("/* {}: a loop over `{}`, {times} times, {order}. Each time runs, one after the other:\n", spec.name, repeat.dim);
+    for (n, (member, _)) in members.iter().enumerate() {
+        text += &format!("   {:>3} {}\n", n + 1, member.name);
+    }
+    text += "*/\n";
+    for (n, (member, config)) in members.iter().enumerate() {
+        text += &format!("\n/* ---- {} of {}: {} ---- */\n", n + 1, members.len(), member.name);
+        text += &match kernels::loops::is_loop(member) {
+            true => body_code(plan, member, config)?,
+            false => match plan.target.code(member, config)? {
+                Some(code) => code,
+                None => format!("/* it runs in a library ({}): it has no code of its own */\n", config.knobs),
+            },
+        };
+    }
+    Ok(text)
 }
 
 /// Names that can be explained.

@@ -19,11 +19,11 @@ use bench::table::Table;
 use bench::unit::significant;
 use bench::{Load, Watch};
 use clap::Args;
-use kernels::Toolchain;
 use kernels::device::Device;
 use kernels::kernel::Resources;
 use kernels::pool::Pool;
 use kernels::target::cpu::Cores;
+use kernels::{MemberTimes, Toolchain};
 use sdfg::interpret::{Run, Tensors};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -83,6 +83,9 @@ struct KernelTimes {
     dispatches: u64,
     in_step_ms: f64,
     alone_ms: f64,
+    /// Of a loop: what the kernels of its body take in one step, all times together, each with barriers of its own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    body: Vec<MemberTimes>,
     /// GPU resources of each of its functions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     resources: Vec<Resources>,
@@ -169,6 +172,7 @@ impl RunArgs {
                 dispatches: 0,
                 in_step_ms: median(samples),
                 alone_ms,
+                body: vec![],
                 resources: resources.to_vec(),
             }));
             // A packed step has dispatches in common.
@@ -176,6 +180,9 @@ impl RunArgs {
             let own = execution.apart(&pool, &run, 0)?.dispatches;
             for (kernel, dispatches) in kernels.iter_mut().zip(own) {
                 kernel.dispatches = dispatches;
+            }
+            for (kernel, body) in kernels.iter_mut().zip(execution.members(&pool, &run, ALONE)?) {
+                kernel.body = body;
             }
         }
         if self.json {
@@ -266,6 +273,9 @@ impl RunArgs {
             let dispatches = kernels.iter().map(|k| k.dispatches).sum();
             rows.row(row("all", String::new(), dispatches, [sum(|k| k.in_step_ms), sum(|k| k.alone_ms)]));
             outln!("\n{}", rows.text(bench::table::colour()));
+            if kernels.iter().any(|k| !k.body.is_empty()) {
+                outln!("{}", bodies(&kernels).text(bench::table::colour()));
+            }
             if kernels.iter().any(|k| !k.resources.is_empty()) {
                 outln!("{}", needs(&kernels).text(bench::table::colour()));
             }
@@ -340,6 +350,25 @@ impl RunArgs {
             }
         }
     }
+}
+
+/// What the kernels within loops take, all times together.
+fn bodies(kernels: &[KernelTimes]) -> Table {
+    let mut rows = table(&["loop", "kernel of its body", "runs", "dispatches", "all runs ms", "share %"]).words(&["kernel of its body"]);
+    for kernel in kernels.iter().filter(|k| !k.body.is_empty()) {
+        let all: f64 = kernel.body.iter().map(|m| m.ms).sum();
+        let row = |name: &str, member: &str, counts: [u64; 2], ms: f64| {
+            let share = significant(100.0 * ms / all.max(f64::MIN_POSITIVE));
+            cells(vec![name.into(), member.into(), counts[0].to_string(), counts[1].to_string(), significant(ms), share])
+        };
+        for (n, member) in kernel.body.iter().enumerate() {
+            let name = if n == 0 { kernel.name.as_str() } else { "" };
+            rows.row(row(name, &member.name, [member.runs, member.dispatches], member.ms));
+        }
+        let sum = |of: fn(&MemberTimes) -> u64| kernel.body.iter().map(of).sum();
+        rows.row(row("", "all", [sum(|m| m.runs), sum(|m| m.dispatches)], all));
+    }
+    rows
 }
 
 /// GPU resources of the kernels' functions; empty elsewhere.

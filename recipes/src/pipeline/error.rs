@@ -76,6 +76,7 @@ impl PipelineError {
             | PipelineError::Certificate(_)
             | PipelineError::Refused { .. }
             | PipelineError::Plan { .. } => 2,
+            PipelineError::Kernel(KernelError::MissingRow { .. }) => 2,
             // No kernel takes these types, so the recipe asks for an unsupported combination.
             PipelineError::Kernel(KernelError::Contraction(ContractionError::Dtype { .. } | ContractionError::Cores { .. })) => 2,
             PipelineError::Driver(DriverError::Verification { .. }) => 3,

@@ -138,8 +138,32 @@ fn a_row_that_a_table_lacks_has_its_place() -> Result<(), Failure> {
     tensors.get_mut("x").ok_or("rows")?[[3]] = 9.0;
     let said = interpret(&program, &tensors, &RUN).expect_err("there is no row 9").to_string();
     assert!(said.contains("e[x[b], d]") && said.contains("b=3") && said.contains("is 9"), "{said}");
-    let (got, _) = executed(&program, &tensors, 2, 1)?;
-    assert!(got["loss"].iter().all(|v| v.is_nan()), "a kernel reads nothing outside of a table");
+    let said = executed(&program, &tensors, 2, 1).expect_err("there is no row 9").to_string();
+    assert!(said.contains("`x`[3] is 9, which names no row of `e`; its rows are 0 to 6"), "{said}");
+    Ok(())
+}
+
+/// Rows that a step computes: a kernel says so as the interpreter does.
+#[test]
+fn a_computed_row_that_a_table_lacks_has_its_place() -> Result<(), Failure> {
+    let text = "model: m\ndims: {t: 4, b: 3, o: 5, d: 20}\ndtype: f64\ninputs:\n  x: {dims: [t, b], grad: false}\nparameters:\n  e: [o, d]\n\
+                steps:\n  - \"at[t,b] = y[t-1,b else 0] + x[t,b]\"\n  - \"row[t,b,d] = e[at[t,b],d]\"\n  \
+                - \"y[t,b] = 0 * sum(row[t,b,d], over: d)\"\noutputs: [y]\n";
+    let programs = programs(&load_str("m.yaml", text, &[])?, true)?;
+    let mut x = Array2::zeros((4, 3));
+    x[[2, 1]] = 4.0;
+    let e = Array2::ones((5, 20)).into_dyn();
+    let mut given: Tensors = [("x".to_string(), x.clone().into_dyn()), ("e".to_string(), e)].into();
+    for program in [&programs.unfused].into_iter().chain(programs.variants.iter().map(|variant| &variant.program)) {
+        given.insert("x".into(), x.clone().into_dyn());
+        assert!(executed(program, &given, 2, 1)?.0["y"].iter().all(|v| *v == 0.0));
+        for (wrong, shown) in [(5.0, "5"), (0.5, "0.5"), (-1.0, "-1"), (f64::INFINITY, "inf"), (f64::NAN, "NaN")] {
+            given.get_mut("x").ok_or("x")?[[2, 1]] = wrong;
+            let said = executed(program, &given, 2, 1).expect_err(shown).to_string();
+            assert!(said.contains(&format!("[1] is {shown}, which names no row of `e`; its rows are 0 to 4")), "{said}");
+            assert!(interpret(program, &given, &RUN).is_err());
+        }
+    }
     Ok(())
 }
 

@@ -88,6 +88,39 @@ steps:
 train: {upstream: y}
 ";
 
+/// Attention to all that came before: each time writes one place of the caches, and reads the row of a table that the time before it chose.
+const CACHE: &str = "model: cache
+dims: {t: 6, s: t, b: 3, p: 4, o: 7}
+dtype: f64
+inputs: {x: [t, b, p]}
+parameters: {e: [o, p], wq: [o, p], wk: [o, p], wv: [o, p]}
+steps:
+  - \"last[t,b] = word[t-1,b else 0]\"
+  - \"y[t,b,o] = x[t,b,p] * wq[o,p] + e[last[t,b],p] * wk[o,p]\"
+  - \"key[t,b,p] = y[t,b,o] * wk[o,p]\"
+  - \"keys[t,b,s,p] = where(s == t, key[t,b,p], keys[t-1,b,s,p else 0])\"
+  - \"values[t,b,s,p] = where(s == t, y[t,b,o] * wv[o,p], values[t-1,b,s,p else 0])\"
+  - \"score[t,b,s] = where(s <= t, key[t,b,p] * keys[t,b,s,p], -1e9)\"
+  - \"weight[t,b,s] = softmax(score, over: s)\"
+  - \"mixed[t,b,p] = weight[t,b,s] * values[t,b,s,p]\"
+  - \"logit[t,b,o] = mixed[t,b,p] * wq[o,p]\"
+  - \"word[t,b] = argmax(logit, over: o)\"
+  - \"best[b] = sum(max(logit, over: o), over: t)\"
+outputs: [word, best]
+";
+
+/// A state of which another step than its own reads what the time before left, so that it cannot be written in place.
+const EXCHANGED: &str = "model: exchanged
+dims: {t: 5, b: 3, u: 4, w: u}
+dtype: f64
+inputs: {x: [t, b, u]}
+parameters: {v: [u, w]}
+steps:
+  - \"h[t,b,u] = tanh(v[u,w] * h[t-1,b,w else 0.5] + x[t,b,u])\"
+  - \"y[t,b] = sum(h[t,b,u] * x[t,b,u], over: u)\"
+outputs: [y]
+";
+
 fn drawn(program: &Sdfg) -> Tensors {
     let wanted = program.containers.values().filter(|c| matches!(c.role, Role::Input | Role::Parameter));
     let draw = |(n, name): (usize, &str)| {
@@ -117,6 +150,39 @@ fn a_recurrent_layer_computes_what_a_loop_does() {
             assert!((found["h"][[t, b, u]] - now[[b, u]]).abs() < 1e-14);
         }
         before = now;
+    }
+}
+
+#[test]
+fn a_cache_is_written_one_place_at_a_time_and_read_whole() {
+    let program = load_str("cache.yaml", CACHE, &[]).unwrap_or_else(|errors| panic!("{errors}")).program;
+    assert_eq!(sdfg::validate::validate(&program), [], "{}", sdfg::text::print(&program));
+    assert_eq!(sdfg::text::parse(&sdfg::text::print(&program)).unwrap(), program);
+    let held = |name: &str| program.containers[name].dims.join(",");
+    assert_eq!((held("keys").as_str(), held("values").as_str()), ("b,s,p", "b,s,p"), "caches are held for one time");
+    let given = drawn(&program);
+    let found = interpret(&program, &given, &RUN).unwrap();
+    let matrix = |name: &str| given[name].clone().into_dimensionality::<ndarray::Ix2>().unwrap();
+    let (e, wq, wk, wv) = (matrix("e"), matrix("wq"), matrix("wk"), matrix("wv"));
+    let x = given["x"].clone().into_dimensionality::<ndarray::Ix3>().unwrap();
+    for b in 0..3 {
+        let (mut last, mut best, mut keys, mut values) = (0, 0.0, vec![], vec![]);
+        for t in 0..6 {
+            let y = wq.dot(&x.slice(ndarray::s![t, b, ..])) + wk.dot(&e.row(last));
+            let key: ndarray::Array1<f64> = wk.t().dot(&y);
+            keys.push(key.clone());
+            values.push(wv.t().dot(&y));
+            let scores: Vec<f64> = keys.iter().map(|k| key.dot(k)).collect();
+            let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let weights: Vec<f64> = scores.iter().map(|s| (s - most).exp()).collect();
+            let all: f64 = weights.iter().sum();
+            let mixed = weights.iter().zip(&values).fold(ndarray::Array1::zeros(4), |sum, (w, v)| sum + v * (w / all));
+            let logit = wq.dot(&mixed);
+            last = (0..7).fold(0, |best, o| if logit[o] > logit[best] { o } else { best });
+            best += logit[last];
+            assert_eq!(found["word"][[t, b]], last as f64);
+        }
+        assert!((found["best"][[b]] - best).abs() < 1e-12 * best.abs().max(1.0));
     }
 }
 
@@ -151,7 +217,7 @@ fn kernels_of_loops_compute_what_the_interpreter_does() {
     let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels");
     let cores: Arc<dyn Device> = Arc::new(Cores { toolchain: Toolchain { cache: cache.into(), ..Toolchain::system().unwrap() } });
     let pool = Pool::new(2).unwrap();
-    for text in [LSTM, LAYERS, GATES] {
+    for text in [LSTM, LAYERS, GATES, CACHE, EXCHANGED] {
         let programs = programs(&load_str("m.yaml", text, &[]).unwrap(), false).unwrap();
         for program in [&programs.unfused].into_iter().chain(programs.variants.first().map(|v| &v.program)) {
             let given = drawn(program);

@@ -284,6 +284,9 @@ impl Machine<'_> {
             let mut inputs = Tensors::new();
             for container in heap(inside).filter(|c| c.role != Role::Transient && !made(c)) {
                 let found = match repeat.slices.get(&container.name) {
+                    Some(Slice { data, fill: Some(fill), at: None }) if n == 0 => {
+                        self.memory.read(data).map(|state| state.mapv(|_| fill.0))
+                    }
                     Some(slice) => self.memory.read_slice(&slice.data, place(slice).map_err(at)?, slice.fill.map(|fill| fill.0)),
                     None => self.memory.read(&container.name),
                 };
@@ -292,8 +295,11 @@ impl Machine<'_> {
             }
             let results = interpret(inside, &symbols, &inputs, self.run, &mut self.watch)?;
             for container in heap(inside).filter(|c| made(c)) {
-                let (Some(slice), Some(tensor)) = (repeat.slices.get(&container.name), results.get(&container.name)) else { continue };
-                self.memory.load_slice(&slice.data, place(slice).map_err(at)?, tensor);
+                let Some(tensor) = results.get(&container.name) else { continue };
+                match repeat.slices.get(&container.name) {
+                    Some(slice) => self.memory.load_slice(&slice.data, place(slice).map_err(at)?, tensor),
+                    None => self.memory.load_slice(&container.name, None, tensor),
+                }
             }
         }
         Ok(())

@@ -70,6 +70,19 @@ pub(super) fn close(
             into.inner.insert(data.to_string());
         }
     }
+    // What is read of the last time alone, and nowhere outside, is held for one time.
+    let last = if time.reversed { Expr::sym(index.as_str()) + Expr::Int(1) } else { Expr::sym(index.as_str()) - Expr::Int(1) };
+    for data in carried.iter().filter(|data| !outside(data)) {
+        let Some((before, axis)) = state(&slices, data, &last) else { continue };
+        let Some(outer) = program.containers.get(data) else { continue };
+        let mut dims = outer.dims.clone();
+        dims.remove(axis);
+        into.containers.push(Container { dims, ..outer.clone() });
+        slices.shift_remove(data);
+        if let Some(slice) = slices.get_mut(&before) {
+            slice.at = None;
+        }
+    }
     let name = carried.iter().next().or_else(|| containers.keys().next()).map(|data| format!("{data}.loop")).unwrap_or_default();
     let mut inner = Sdfg::new(&name);
     (inner.tf32, inner.sizes, inner.dims) = (program.tf32, program.sizes.clone(), program.dims.clone());
@@ -102,6 +115,14 @@ pub(super) fn close(
     let symbols = inner.sizes.keys().map(|s| (s.clone(), Expr::sym(s.as_str()))).collect();
     into.units.push(Unit::Nested(Nested { name, program: Box::new(inner), symbols, repeat }));
     Ok(())
+}
+
+/// The slice of the last time, and its axis, of a result of which no other time but its own is touched.
+fn state(slices: &IndexMap<String, Slice>, data: &str, last: &Expr) -> Option<(String, usize)> {
+    let mut others = slices.iter().filter(|(inner, slice)| slice.data == data && *inner != data);
+    let (Some((before, slice)), None) = (others.next(), others.next()) else { return None };
+    let (axis, at) = slice.at.as_ref()?;
+    (at == last && slice.fill.is_some() && slices.contains_key(data)).then(|| (before.clone(), *axis))
 }
 
 /// The values of an index, 0, 1, …, as a container, and what computes it.
@@ -159,7 +180,17 @@ impl Body<'_> {
             data: operand.data.clone(),
         };
         let container = self.program.containers.get(&operand.data).ok_or_else(unknown)?;
-        let axes: Vec<usize> = (0..operand.subscripts.len()).filter(|n| operand.subscripts[*n].symbols().contains(index)).collect();
+        let mut subscripts = operand.subscripts.clone();
+        // What names a row is read at the same time.
+        for subscript in &mut subscripts {
+            if let Expr::Element(data, at) = subscript {
+                let named = Operand { connector: String::new(), data: data.clone(), subscripts: at.clone(), fill: None };
+                let named = self.operand(operation, &named, index, with)?;
+                *subscript = Expr::Element(named.data, named.subscripts);
+            }
+        }
+        let of_time = |n: &usize| !subscripts[*n].reads_elements() && subscripts[*n].symbols().contains(index);
+        let axes: Vec<usize> = (0..subscripts.len()).filter(of_time).collect();
         let is_index = |name: &str| operation.indices.contains_key(name);
         let at = match &axes[..] {
             [] => None,
@@ -177,7 +208,6 @@ impl Body<'_> {
                 });
             }
         };
-        let mut subscripts = operand.subscripts.clone();
         let mut dims = container.dims.clone();
         if let Some((axis, _)) = &at {
             subscripts.remove(*axis);

@@ -6,6 +6,7 @@ use crate::error::KernelError;
 use crate::kernel::{ArgumentAccess, Completion, Executable, KernelSpec, RunContext};
 use crate::loopnest::LoopNest;
 use crate::loopnest::partition::PartitionedNest;
+use crate::named_rows::NamedRows;
 use crate::packing::run_alone;
 use crate::phases::{Part, Partition, Phase, PhaseRun, Place, Share, Spread, Touch};
 use crate::pool::Working;
@@ -30,11 +31,18 @@ pub struct MapKernel {
     phases: Vec<Phase>,
     /// What the points touch.
     touched: PartitionedNest,
+    rows: NamedRows,
 }
 
 /// Generates, compiles and loads a loop nest.
 pub(crate) fn load(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, toolchain: &Toolchain) -> Result<MapKernel, KernelError> {
-    of_nest(spec, emit(spec, nest, config)?, PartitionedNest::of(spec, nest), toolchain)
+    let touched = PartitionedNest::of(spec, nest);
+    let part = |argument: usize| {
+        let of = |t: &&Touch| t.place == Place::Argument(argument);
+        touched.touches.iter().find(of).map_or(Part::Whole, |touch| touch.part)
+    };
+    let rows = NamedRows::new(spec, config, &part)?;
+    Ok(MapKernel { rows, ..of_nest(spec, emit(spec, nest, config)?, touched, toolchain)? })
 }
 
 /// Compiles and loads the C of a kernel that may touch any part of its arguments at any point.
@@ -59,6 +67,7 @@ fn of_nest(spec: &KernelSpec, source: CSource, touched: PartitionedNest, toolcha
         stages: stages(&source, &entry),
         phases: vec![],
         touched,
+        rows: NamedRows::default(),
         name: spec.name.clone(),
         arguments: arguments.len(),
         source,
@@ -199,6 +208,10 @@ impl MapKernel {
             unsafe { run.memory.own.add(worker * run.memory.stride) }
         };
         let mine = of(worker);
+        if !self.rows.is_empty() {
+            // SAFETY: as promised by the caller.
+            unsafe { self.rows.check(worker, share, run.arguments) };
+        }
         let points = |from: i64, to: i64| -> bool {
             if run.context.expired() {
                 return false;
@@ -333,6 +346,10 @@ impl Executable for MapKernel {
             }
         }
         true
+    }
+
+    fn missing_row(&self) -> Option<KernelError> {
+        self.rows.missing()
     }
 
     fn working(&self) -> Working {

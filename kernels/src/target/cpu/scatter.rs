@@ -9,6 +9,7 @@ use crate::c_form::CForm;
 use crate::error::KernelError;
 use crate::in_place::KNOB;
 use crate::kernel::{self, Completion, ConfigSpace, Executable, KernelSpec, RunContext, TensorChoice, unsupported};
+use crate::named_rows::NamedRows;
 use crate::packing::run_alone;
 use crate::phases::{self, Phase, PhaseRun, Place, Share, Spread, Touch};
 use sdfg::config::KernelConfig;
@@ -99,6 +100,7 @@ pub struct ScatterKernel {
     code: Scalar,
     numbers: Vec<(String, usize)>,
     sizes: Bindings,
+    rows_named: NamedRows,
 }
 
 /// All points of an iteration space in order, each as the values of its indices.
@@ -192,6 +194,7 @@ impl ScatterKernel {
             code: code.clone(),
             numbers,
             sizes: spec.sizes.clone(),
+            rows_named: NamedRows::new(spec, config, &|_| phases::Part::Whole)?,
         })
     }
 
@@ -345,6 +348,10 @@ impl Executable for ScatterKernel {
         Some(self.phases())
     }
 
+    fn missing_row(&self) -> Option<KernelError> {
+        self.rows_named.missing()
+    }
+
     fn as_c(&self) -> Option<CForm<'_>> {
         Some(CForm::Scatter(self.text()))
     }
@@ -353,6 +360,10 @@ impl Executable for ScatterKernel {
         let arguments: Vec<Shared> = run.arguments.iter().map(|pointer| Shared(*pointer)).collect();
         let part = if matches!(share, Share::All) { (0, 1) } else { (worker, run.context.pool.workers()) };
         let copies = !self.in_place && phase == 0;
+        if !copies {
+            // SAFETY: as promised by the caller.
+            unsafe { self.rows_named.check(worker, share, run.arguments) };
+        }
         // SAFETY: as promised by the caller.
         unsafe {
             let Ok(factor) = self.factor(&arguments) else { return true };

@@ -13,6 +13,7 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::{tensors::given, tensors::results};
 use crate::timings::{Phase, during};
 use bench::memory::MemoryMap;
+use kernels::MemberTimes;
 use kernels::device::{Device, DeviceMemory, Recording};
 use kernels::kernel::Resources;
 use kernels::pool::{Pool, Working};
@@ -320,6 +321,7 @@ impl Execution {
         })?;
         drop(held);
         self.packs = Some(packs);
+        self.rows()?;
         exchange(&self.replaced, &mut self.slots);
         Ok(times)
     }
@@ -364,8 +366,40 @@ impl Execution {
                 launch.ends.iter().for_each(|(at, bytes)| self.arena.spoil(*at, *bytes, SPOILT));
             }
         }
+        self.rows()?;
         exchange(&self.replaced, &mut self.slots);
         Ok(times)
+    }
+
+    /// What the kernels of each launch's loop took in a step, in the order of the launches and of the body; empty for what is no loop. Times
+    /// are medians of so many steps, in which each kernel runs by itself.
+    pub fn members(&mut self, pool: &Pool, run: &Run, times: usize) -> Result<Vec<Vec<MemberTimes>>, PipelineError> {
+        self.run_once(pool, run)?;
+        let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
+        let (pointers, held) = (self.pointers(), pool.hold());
+        let mut samples: Vec<Vec<Vec<f64>>> = vec![vec![]; self.launches.len()];
+        let mut found: Vec<Vec<MemberTimes>> = vec![vec![]; self.launches.len()];
+        for _ in 0..times {
+            for (n, launch) in self.launches.iter().enumerate() {
+                let members = launch.run_members(&pointers, &context)?.unwrap_or_default();
+                samples[n].resize(members.len(), vec![]);
+                members.iter().zip(&mut samples[n]).for_each(|(member, samples)| samples.push(member.ms));
+                found[n] = members;
+            }
+        }
+        drop(held);
+        for (members, samples) in found.iter_mut().zip(&samples) {
+            members.iter_mut().zip(samples).for_each(|(m, samples)| m.ms = layouts::record::median(samples).unwrap_or(m.ms));
+        }
+        self.rows()?;
+        exchange(&self.replaced, &mut self.slots);
+        Ok(found)
+    }
+
+    /// Whether all numbers of the last step have named rows that there are.
+    fn rows(&self) -> Result<(), PipelineError> {
+        let missing = self.once.iter().chain(&self.launches).find_map(|launch| launch.executable.missing_row());
+        missing.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// Records the forward pass, and both passes. A recording serves every seed and step.

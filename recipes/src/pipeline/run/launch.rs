@@ -2,7 +2,7 @@
 
 use super::streams::Region;
 use kernels::device::DeviceMemory;
-use kernels::{Completion, Executable, InPlace, KernelError, RunContext};
+use kernels::{Completion, Executable, InPlace, KernelError, MemberTimes, RunContext};
 use sdfg::{Direction, Layout};
 use std::sync::Arc;
 
@@ -40,6 +40,16 @@ pub(crate) enum SlotPlace {
 }
 
 impl Launch {
+    /// Runs it, a loop kernel by kernel with the time of each.
+    pub fn run_members(&self, pointers: &[*mut u8], context: &RunContext) -> Result<Option<Vec<MemberTimes>>, KernelError> {
+        let arguments: Vec<*mut u8> = self.arguments.iter().map(|(slot, _)| pointers[*slot]).collect();
+        // SAFETY: as for `run`.
+        if let Some(members) = unsafe { self.executable.run_members(&arguments, context)? } {
+            return Ok(Some(members));
+        }
+        self.run(pointers, context).map(|()| None)
+    }
+
     pub fn run(&self, pointers: &[*mut u8], context: &RunContext) -> Result<(), KernelError> {
         let arguments: Vec<*mut u8> = self.arguments.iter().map(|(slot, _)| pointers[*slot]).collect();
         // SAFETY: slots are as large as their container in their layout, and alive slots do not overlap, but where the kernel was
