@@ -5,6 +5,7 @@ pub mod analyze;
 pub mod cli;
 pub mod clibrary;
 pub mod compare;
+pub mod dace;
 pub mod import;
 pub mod load;
 pub mod pipeline;

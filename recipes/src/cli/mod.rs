@@ -6,6 +6,7 @@ mod compare;
 mod device_argument;
 mod devices;
 mod explain;
+mod export;
 mod import_model;
 mod interpret;
 mod optimize;
@@ -80,6 +81,8 @@ enum Command {
     Devices(devices::DevicesArgs),
     /// Run a recipe through the f64 oracle; tensors in and out
     Interpret(interpret::InterpretArgs),
+    /// Write a program as an SDFG of DaCe's
+    Export(export::ExportArgs),
     /// Write an ONNX model as a recipe and the tensors of its parameters
     Import(import_model::ImportArgs),
 }
@@ -273,6 +276,7 @@ pub fn main() -> ExitCode {
         Command::Variants(args) => args.run(),
         Command::Devices(args) => args.run(),
         Command::Interpret(args) => args.run(),
+        Command::Export(args) => args.run(),
         Command::Import(args) => args.run(),
     };
     match done {

@@ -13,6 +13,8 @@ pub enum PipelineError {
     #[error(transparent)]
     Import(#[from] crate::import::ImportErrors),
     #[error(transparent)]
+    Dace(#[from] crate::dace::DaceError),
+    #[error(transparent)]
     Driver(#[from] DriverError),
     #[error(transparent)]
     Size(#[from] sdfg::SymbolError),
@@ -67,6 +69,7 @@ impl PipelineError {
         match self {
             PipelineError::Recipe(_)
             | PipelineError::Import(_)
+            | PipelineError::Dace(_)
             | PipelineError::Driver(DriverError::Pass(PassError::Differentiate(_)))
             | PipelineError::Size(_)
             | PipelineError::Tensors { .. }

@@ -149,7 +149,7 @@ fn a_computed_row_that_a_table_lacks_has_its_place() -> Result<(), Failure> {
     let text = "model: m\ndims: {t: 4, b: 3, o: 5, d: 20}\ndtype: f64\ninputs:\n  x: {dims: [t, b], grad: false}\nparameters:\n  e: [o, d]\n\
                 steps:\n  - \"at[t,b] = y[t-1,b else 0] + x[t,b]\"\n  - \"row[t,b,d] = e[at[t,b],d]\"\n  \
                 - \"y[t,b] = 0 * sum(row[t,b,d], over: d)\"\noutputs: [y]\n";
-    let programs = programs(&load_str("m.yaml", text, &[])?, true)?;
+    let programs = programs(&load_str("m.yaml", text, &[])?, false)?;
     let mut x = Array2::zeros((4, 3));
     x[[2, 1]] = 4.0;
     let e = Array2::ones((5, 20)).into_dyn();

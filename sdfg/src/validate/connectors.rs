@@ -200,7 +200,9 @@ fn check_loop(report: &mut Report, at: (StateId, &State), node: NodeId, nested: 
             Some(slice) if made && slice.at != Some((slice.at.as_ref().map_or(0, |at| at.0), Expr::sym(repeat.index.as_str()))) => {
                 wrong(format!("`{}` is written at another place than the loop's own; write at `{}`", inner.name, repeat.index));
             }
-            None if made && !repeat.slices.values().any(|slice| slice.is_state() && slice.data == inner.name) => wrong(format!("`{}` is made in each iteration but is no slice; say which one", inner.name)),
+            None if made && !repeat.slices.values().any(|slice| slice.is_state() && slice.data == inner.name) => {
+                wrong(format!("`{}` is made in each iteration but is no slice; say which one", inner.name))
+            }
             None if program.containers.get(&inner.name).is_none_or(|outer| outer.dims != inner.dims) => {
                 wrong(format!("`{}` is not declared alike outside of the loop `{}`; declare it alike in both", inner.name, nested.name));
             }
