@@ -63,17 +63,7 @@ for recipe in "${recipes[@]}"; do
             timeout "$seconds" "$out/$version/bin/python" "$check" "$folder/$name.sdfg" "$folder/given.npz" run "$folder/want.npz" 2>"$folder/$version/log" | tail -1) || true
         cd "$here"
         echo "$told" >"$folder/$version.json"
-        python3 -c '
-import json, sys
-try:
-    told = json.loads(sys.argv[1])
-except ValueError:
-    told = {"failed": "no answer"}
-if "failed" in told:
-    print(f" {told[\"failed\"]} | – |", end="")
-else:
-    print(f" ran | {told[\"error\"]:.1e} |", end="")
-' "$told" 2>/dev/null || printf ' – | – |'
+        python3 "$check" "$folder/$version.json" - cell
     done
     printf '\n'
 done

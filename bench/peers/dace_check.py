@@ -2,6 +2,7 @@
 
     dace_check.py FILE.sdfg TENSORS.npz draw          draws what the program is given, at the sizes that the file names
     dace_check.py FILE.sdfg TENSORS.npz run WANT.npz  loads, validates and runs it; prints one JSON object
+    dace_check.py ANSWER.json - cell                  such an object as cells of a table
 
 Differences are relative to each tensor's largest element.
 """
@@ -60,7 +61,7 @@ def run(text, path, tensors, wanted):
         told["valid"] = True
         given, want, call = np.load(tensors), np.load(wanted), {}
         for made, name, kind, shape in arguments(text):
-            call[made] = np.array(given[name], kind).reshape(shape) if name in given.files else np.full(shape, 77, kind)
+            call[made] = np.array(np.asarray(given[name], kind).reshape(shape), copy=True, order="C") if name in given.files else np.full(shape, 77, kind)
         program(**call, **text["memlet"]["sizes"])
         told["ran"] = True
         worst = (0.0, "")
@@ -82,8 +83,22 @@ def run(text, path, tensors, wanted):
     print(json.dumps(told))
 
 
+def cell(path):
+    try:
+        told = json.load(open(path))
+    except ValueError:
+        told = {"failed": "no answer in time"}
+    if "failed" in told:
+        stage = "not run" if told.get("valid") else "not valid" if told.get("loaded") else "not loaded"
+        print(f" {stage}: {told['failed']} | – |", end="")
+    else:
+        print(f" equal | {told['error']:.1e} |" if told["error"] < 1e-4 else f" differs in {told['in']} | {told['error']:.1e} |", end="")
+
+
 def main():
     path, tensors, verb = sys.argv[1:4]
+    if verb == "cell":
+        return cell(path)
     path, tensors = os.path.abspath(path), os.path.abspath(tensors)
     text = json.load(open(path))
     if verb == "draw":
