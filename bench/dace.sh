@@ -63,7 +63,7 @@ for recipe in "${recipes[@]}"; do
             timeout "$seconds" "$out/$version/bin/python" "$check" "$folder/$name.sdfg" "$folder/given.npz" run "$folder/want.npz" 2>"$folder/$version/log" | tail -1) || true
         cd "$here"
         echo "$told" >"$folder/$version.json"
-        python3 "$check" "$folder/$version.json" - cell
+        "$out/$first/bin/python" "$check" "$folder/$version.json" - cell
     done
     printf '\n'
 done

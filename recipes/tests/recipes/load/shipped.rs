@@ -36,7 +36,7 @@ pub const NETWORKS: [&str; 9] = [
 
 /// Workloads of "FusionStitching", which `bench/stitching.sh` runs.
 pub const WORKLOADS: [&str; 10] =
-    ["bi-rnn", "dialog", "dyn-rnn", "figure-1", "logistic", "multi-interests", "perceptron", "speech", "var-encoder", "word2vec"];
+    ["bi-rnn", "dialog", "dyn-rnn", "figure-1", "logistic", "multi-interests", "nmt", "perceptron", "speech", "var-encoder", "word2vec"];
 
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{name}.yaml"))
