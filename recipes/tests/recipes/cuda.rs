@@ -206,13 +206,14 @@ const NETWORKS: [&str; 9] = [
     "vgg-19.yaml",
 ];
 /// Workloads of "FusionStitching": kernels of the families above, and loops over time, which run on cores alone.
-const WORKLOADS: [&str; 10] = [
+const WORKLOADS: [&str; 11] = [
     "bi-rnn.yaml",
     "dialog.yaml",
     "dyn-rnn.yaml",
     "figure-1.yaml",
     "logistic.yaml",
     "multi-interests.yaml",
+    "nmt.yaml",
     "perceptron.yaml",
     "speech.yaml",
     "var-encoder.yaml",

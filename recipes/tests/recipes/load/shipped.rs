@@ -35,7 +35,7 @@ pub const NETWORKS: [&str; 9] = [
 ];
 
 /// Workloads of "FusionStitching", which `bench/stitching.sh` runs.
-pub const WORKLOADS: [&str; 10] =
+pub const WORKLOADS: [&str; 11] =
     ["bi-rnn", "dialog", "dyn-rnn", "figure-1", "logistic", "multi-interests", "nmt", "perceptron", "speech", "var-encoder", "word2vec"];
 
 fn path(name: &str) -> PathBuf {
