@@ -4,10 +4,11 @@ use kernels::device::Device;
 use kernels::pool::Pool;
 use kernels::target::cpu::Cores;
 use kernels::target::shim::ShimDevice;
-use kernels::{KernelSpec, Toolchain};
+use kernels::{ArgumentAccess, KernelSpec, Toolchain};
 use ndarray::{Array1, Array2, Axis};
 use recipes::load::{load_str, operator_names};
 use recipes::pipeline::oracle::tensors::next_step;
+use recipes::pipeline::oracle::{ReferenceCache, with_small_sizes};
 use recipes::pipeline::run::execute::Execution;
 use recipes::pipeline::variants::programs::programs;
 use sdfg::config::Configuration;
@@ -257,5 +258,26 @@ fn a_gradient_of_rounding_errors_accuses_no_program() -> Result<(), Failure> {
     // In units of what one step changes at most, the rate.
     let rate = compared["lr"].sum();
     assert!(spread(&compared)? < 1e-14 * rate.max(1e-3), "{:e}", spread(&compared)?);
+    Ok(())
+}
+
+#[test]
+fn kernels_are_checked_with_single_numbers_of_the_program_itself() -> Result<(), Failure> {
+    let text = recipe("\n  - \"eps[] = 1e-8 * sqrt(1 - pow(0.999, adam_t + 1))\"\n  - \"adam(rate: 0.01, eps: eps)\"");
+    let small = with_small_sizes(&programs(&load_str("m.yaml", &text, &[])?, true)?.variants[0].program);
+    let mut readers = 0;
+    for (_, _, unit) in small.units() {
+        let spec = KernelSpec::new(&small, &unit)?;
+        if spec.arguments().iter().any(|a| a.data == "eps" && a.access == ArgumentAccess::Read) {
+            let mut cache = ReferenceCache::default();
+            cache.run(&spec, &small)?;
+            let reference = cache.says(&spec.name, &small.sizes).ok_or("no reference")?;
+            let eps = reference.inputs["eps"].iter().copied().next().ok_or("no number")?;
+            // A number drawn for the kernel alone would lie in −2..2, and a negative one may cancel the root of the second moment.
+            assert!(eps > 0.0 && eps <= 1e-8, "{eps}");
+            readers += 1;
+        }
+    }
+    assert!(readers > 0);
     Ok(())
 }
