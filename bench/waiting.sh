@@ -5,7 +5,8 @@
 #
 # Each row is one command on one recipe, run RUNS times (3) by each build in turns, with empty caches and a folder of its own. A table of
 # medians goes to the terminal, and all times to target/memlet/waiting.json: wall-clock seconds, processor seconds of the process and of
-# the compilers that it runs, and kilobytes of its largest memory. Rows that a build does not end within LIMIT seconds (900) are left out.
+# the compilers that it runs, and kilobytes of its largest memory. Of a row that makes a plan, the steps of both builds' last plans are timed
+# in turns, so that no time is saved at the cost of the plan. Rows that a build does not end within LIMIT seconds (900) are left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 MEMLET=${MEMLET:-target/release/memlet}
