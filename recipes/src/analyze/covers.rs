@@ -7,7 +7,7 @@
 
 use sdfg::{Binary, Class, Combine, Direction, Op, Operation, Scalar, Sdfg, Unit};
 use serde::{Serialize, Serializer};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 /// The fused kernels of "Data Movement Is All You Need", §IV-A, in its order.
@@ -109,17 +109,35 @@ pub fn occurrences(program: &Sdfg) -> Vec<Occurrence> {
     found.into_iter().collect()
 }
 
-/// The kernels of the paper that a kernel made of these operators covers.
-pub fn covers(operators: &[String], occurrences: &[Occurrence]) -> Vec<PaperKernel> {
-    let held: BTreeSet<&String> = operators.iter().collect();
-    let inside = occurrences.iter().filter(|o| o.operators.iter().all(|name| held.contains(name)));
-    inside.map(|o| o.kernel).collect::<BTreeSet<_>>().into_iter().collect()
+/// Occurrences by the first of their operators.
+pub struct Places<'a>(HashMap<&'a str, Vec<&'a Occurrence>>);
+
+impl<'a> Places<'a> {
+    pub fn of(occurrences: &'a [Occurrence]) -> Self {
+        let mut found: HashMap<&str, Vec<&Occurrence>> = HashMap::new();
+        for occurrence in occurrences {
+            if let Some(first) = occurrence.operators.first() {
+                found.entry(first).or_default().push(occurrence);
+            }
+        }
+        Places(found)
+    }
+
+    /// The kernels of the paper that a kernel made of these operators covers.
+    pub fn covered(&self, operators: &[String]) -> Vec<PaperKernel> {
+        let held: BTreeSet<&String> = operators.iter().collect();
+        let begun = held.iter().filter_map(|operator| self.0.get(operator.as_str())).flatten();
+        let inside = begun.filter(|o| o.operators.iter().all(|name| held.contains(name)));
+        inside.map(|o| o.kernel).collect::<BTreeSet<_>>().into_iter().collect()
+    }
 }
 
 /// The producers and consumers of containers.
 struct Dataflow<'a> {
     operations: &'a [Operation],
-    makers: BTreeMap<&'a str, &'a Operation>,
+    makers: HashMap<&'a str, &'a Operation>,
+    /// By container, the operations that read it, in order.
+    takers: HashMap<&'a str, Vec<&'a Operation>>,
 }
 
 /// Element-wise operations and the contractions at their end.
@@ -134,7 +152,13 @@ type Found = BTreeSet<Occurrence>;
 impl<'a> Dataflow<'a> {
     fn new(operations: &'a [Operation]) -> Self {
         let makers = operations.iter().flat_map(|o| o.outputs.iter().map(move |out| (out.data.as_str(), o))).collect();
-        Dataflow { operations, makers }
+        let mut takers: HashMap<&str, Vec<&Operation>> = HashMap::new();
+        for operation in operations {
+            for data in operation.inputs.iter().map(|input| input.data.as_str()).collect::<BTreeSet<_>>() {
+                takers.entry(data).or_default().push(operation);
+            }
+        }
+        Dataflow { operations, makers, takers }
     }
 
     fn of(&self, pass: Direction) -> impl Iterator<Item = &'a Operation> + use<'a> {
@@ -142,7 +166,8 @@ impl<'a> Dataflow<'a> {
     }
 
     fn readers(&self, data: &str, pass: Direction) -> impl Iterator<Item = &'a Operation> {
-        self.of(pass).filter(move |o| reads(o, data))
+        let takers = self.takers.get(data).into_iter().flatten().copied();
+        takers.filter(move |o| o.pass == pass)
     }
 
     /// From a container back through element-wise operations of the same pass to the contractions that it follows from.
@@ -182,9 +207,9 @@ impl<'a> Dataflow<'a> {
     fn bias_gradients(&self, contractions: &[&Operation]) -> Vec<Vec<&'a Operation>> {
         let of = |c: &&Operation| -> Vec<&'a Operation> {
             let gradients = self.gradients_of(c);
-            self.of(Direction::Backward)
-                .filter(|o| is_sum_over(o) && o.inputs.iter().all(|i| gradients.contains(i.data.as_str())))
-                .collect()
+            let readers = gradients.iter().flat_map(|data| self.readers(data, Direction::Backward));
+            // A sum has one operand.
+            readers.filter(|o| is_sum_over(o)).collect()
         };
         contractions.iter().map(of).collect()
     }

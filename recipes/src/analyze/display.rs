@@ -6,7 +6,7 @@ use bench::report::tables;
 use bench::table::{Align, Cell, Table};
 use bench::unit::{Bytes, Flop};
 use sdfg::Direction;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 use transforms::recompute::{Policy, Saved};
 
@@ -214,13 +214,12 @@ fn kernels(rows: &[KernelRow], scale: Scale) -> Table {
 /// Each kernel of the paper that occurs in the program, and our kernel that holds it.
 fn found(analysis: &Analysis) -> Table {
     let mut table = Table::new(&[("paper", "", Align::Left), ("ours", "", Align::Left), ("operators", "", Align::Left)]);
+    let mut kernels: HashMap<&String, Vec<&str>> = HashMap::new();
+    for kernel in &analysis.kernels {
+        kernel.operators.iter().for_each(|operator| kernels.entry(operator).or_default().push(&kernel.name));
+    }
     for occurrence in &analysis.occurrences {
-        let holders: BTreeSet<&str> = analysis
-            .kernels
-            .iter()
-            .filter(|k| k.operators.iter().any(|o| occurrence.operators.contains(o)))
-            .map(|k| k.name.as_str())
-            .collect();
+        let holders: BTreeSet<&str> = occurrence.operators.iter().filter_map(|o| kernels.get(o)).flatten().copied().collect();
         let holders: Vec<&str> = holders.into_iter().collect();
         let ours = if let [only] = holders.as_slice() { only.to_string() } else { format!("apart: {}", holders.join(", ")) };
         let operators: Vec<&str> = occurrence.operators.iter().map(String::as_str).collect();

@@ -12,7 +12,7 @@ pub mod memory;
 pub mod stitching;
 
 pub use apart::{COMPOSITION, Holders, RefusedPair, refusals};
-pub use covers::{Occurrence, PaperKernel, covers, occurrences};
+pub use covers::{Occurrence, PaperKernel, Places, occurrences};
 pub use display::{BASELINE, Shown, text};
 
 use crate::load::Recipe;
@@ -21,9 +21,10 @@ use crate::pipeline::variants::programs;
 use crate::pipeline::variants::rewrite_options::RewriteOptions;
 use crate::pipeline::variants::table::VariantId;
 use crate::timings::{Phase, during};
-use sdfg::movement::{Definition, Movement, MovementError, OperatorRow, definitions, movement, operators};
+use sdfg::movement::{Baselines, Definition, Movement, MovementError, OperatorRow, movement, operators};
 use sdfg::{Class, Direction, Sdfg};
 use serde::Serialize;
+use std::collections::HashSet;
 use transforms::recompute::Saved;
 
 /// An operator of the unfused program. Masks count as stored.
@@ -136,27 +137,29 @@ pub fn analyze(recipe: &Recipe, options: impl Into<RewriteOptions>) -> Result<An
     let (variant, composed) = (variant?, composed?);
     let operators: Vec<OperatorEntry> = operators(&unfused).map_err(fault)?.into_iter().map(operator).collect();
     let occurrences = occurrences(&variant.operators);
-    let kernels = movement(&variant.program).map_err(fault)?.into_iter().map(|m| kernel(m, &occurrences)).collect();
+    let places = Places::of(&occurrences);
+    let kernels = movement(&variant.program).map_err(fault)?.into_iter().map(|m| kernel(m, &places)).collect();
     let composed_kernels = movement(&composed.program).map_err(fault)?;
     let kernel_count = composed_kernels.len();
     let holders = Holders::of(&composed.program);
-    let compositions = composed_kernels.into_iter().filter(|m| composed.compositions.iter().any(|c| c.name == m.name));
+    let composed_names: HashSet<&str> = composed.compositions.iter().map(|cluster| cluster.name.as_str()).collect();
+    let compositions = composed_kernels.into_iter().filter(|m| composed_names.contains(m.name.as_str()));
     let composition_refusals: Vec<RefusedPair> = refusals(&composed).into_iter().filter(|r| r.transform == COMPOSITION).collect();
+    let refused_pairs: HashSet<(&str, &str)> = composition_refusals.iter().map(|r| (r.first.as_str(), r.second.as_str())).collect();
     // Pairs that composition fused, or refused with a reason of its own, are not repeated as refused fusions.
     let answered = |r: &RefusedPair| {
         let (Some(first), Some(second)) = (holders.of_name(&r.first), holders.of_name(&r.second)) else { return false };
-        let is_pair =
-            |c: &RefusedPair| [c.first.as_str(), &c.second] == [first, second] || [c.first.as_str(), &c.second] == [second, first];
-        first == second || composition_refusals.iter().any(is_pair)
+        first == second || refused_pairs.contains(&(first, second)) || refused_pairs.contains(&(second, first))
     };
     let refusals: Vec<RefusedPair> = refusals(&variant).into_iter().filter(|r| !answered(r)).collect();
-    let by_fusion = definitions(&unfused, &variant.program).map_err(fault)?;
-    let by_composition = definitions(&unfused, &composed.program).map_err(fault)?;
+    let baselines = Baselines::of(&unfused).map_err(fault)?;
+    let by_fusion = baselines.definitions(&variant.program).map_err(fault)?;
+    let by_composition = baselines.definitions(&composed.program).map_err(fault)?;
     Ok(Analysis {
         totals: totals(&operators),
         movement: by_fusion.into_iter().zip(by_composition).flat_map(|(fused, composed)| movement_rows(fused, &composed)).collect(),
         refusals,
-        compositions: compositions.map(|m| kernel(m, &occurrences)).collect(),
+        compositions: compositions.map(|m| kernel(m, &places)).collect(),
         composition_refusals,
         fused_saved: variant.saved,
         composed_saved: composed.saved,
@@ -196,9 +199,9 @@ fn operator(OperatorRow { label, movement }: OperatorRow) -> OperatorEntry {
     }
 }
 
-fn kernel(movement: Movement, occurrences: &[Occurrence]) -> KernelRow {
+fn kernel(movement: Movement, places: &Places) -> KernelRow {
     KernelRow {
-        covers: covers(&movement.operators, occurrences),
+        covers: places.covered(&movement.operators),
         class: movement.class,
         flop: movement.flop,
         input_elements: movement.input_elements(),

@@ -12,6 +12,7 @@ use crate::node::Direction;
 use crate::scalar::Scalar;
 use crate::scope::Unit;
 use serde::Serialize;
+use std::collections::HashSet;
 
 /// One definition, in bytes of a whole step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -33,26 +34,53 @@ pub struct Definition {
 /// `unfused` holds one operation for each operator, and its backward state reads every value from the forward state. Values that are
 /// recomputed to save traffic occur in `fused` only.
 pub fn definitions(unfused: &Sdfg, fused: &Sdfg) -> Result<Vec<Definition>, MovementError> {
-    let rows = |rows: Vec<OperatorRow>| rows.into_iter().map(|r| r.movement).collect::<Vec<_>>();
-    let table = rows(grouped(unfused, true)?);
-    let mut separate = Sum::of(&rows(grouped(unfused, false)?), false);
-    let scaling = scaling_bytes(unfused)?;
-    separate.total += scaling;
-    let folded = Sum::of(&movement(unfused)?, false);
-    let single = Sum { total: folded.total + scaling, ..folded };
-    let passes = Sum::of(&passes(unfused)?, false);
-    let passes = Sum { total: passes.total + scaling, ..passes };
-    let kernels = movement(fused)?;
-    let (stored, recomputed) = (Sum::of(&kernels, true), Sum::of(&kernels, false));
-    Ok(vec![
-        define("Table III's operators, masks stored in both", Sum::of(&table, true), stored),
-        define("Table III's operators, masks stored in neither", Sum::of(&table, false), recomputed),
-        define("Table III's operators, masks stored unfused and recomputed fused", Sum::of(&table, true), recomputed),
-        define("softmax, scaling and dropout as separate operators, masks stored in neither", separate, recomputed),
-        define("one operator per kernel throughout, masks stored in neither", single, recomputed),
-        define("one operator per kernel, scaling within its contraction, masks stored in neither", folded, recomputed),
-        define("one pass of an operator per kernel throughout, masks stored in neither", passes, recomputed),
-    ])
+    Baselines::of(unfused)?.definitions(fused)
+}
+
+/// What the unfused program moves under every definition of it.
+pub struct Baselines {
+    table: [Sum; 2],
+    separate: Sum,
+    single: Sum,
+    folded: Sum,
+    passes: Sum,
+}
+
+impl Baselines {
+    /// # Errors
+    /// Sizes without a value, and containers that are not declared.
+    pub fn of(unfused: &Sdfg) -> Result<Self, MovementError> {
+        let kernels = movement(unfused)?;
+        let rows = |rows: Vec<OperatorRow>| rows.into_iter().map(|r| r.movement).collect::<Vec<_>>();
+        let table = rows(grouped(unfused, kernels.clone(), true));
+        let mut separate = Sum::of(&rows(grouped(unfused, kernels.clone(), false)), false);
+        let scaling = scaling_bytes(unfused)?;
+        separate.total += scaling;
+        let folded = Sum::of(&kernels, false);
+        let single = Sum { total: folded.total + scaling, ..folded };
+        let passes = Sum::of(&passes(unfused)?, false);
+        let passes = Sum { total: passes.total + scaling, ..passes };
+        Ok(Baselines { table: [Sum::of(&table, true), Sum::of(&table, false)], separate, single, folded, passes })
+    }
+
+    /// Every definition, for a program in which the unfused one is fused.
+    ///
+    /// # Errors
+    /// As [`Baselines::of`].
+    pub fn definitions(&self, fused: &Sdfg) -> Result<Vec<Definition>, MovementError> {
+        let kernels = movement(fused)?;
+        let (stored, recomputed) = (Sum::of(&kernels, true), Sum::of(&kernels, false));
+        let [with_masks, without_masks] = self.table;
+        Ok(vec![
+            define("Table III's operators, masks stored in both", with_masks, stored),
+            define("Table III's operators, masks stored in neither", without_masks, recomputed),
+            define("Table III's operators, masks stored unfused and recomputed fused", with_masks, recomputed),
+            define("softmax, scaling and dropout as separate operators, masks stored in neither", self.separate, recomputed),
+            define("one operator per kernel throughout, masks stored in neither", self.single, recomputed),
+            define("one operator per kernel, scaling within its contraction, masks stored in neither", self.folded, recomputed),
+            define("one pass of an operator per kernel throughout, masks stored in neither", self.passes, recomputed),
+        ])
+    }
 }
 
 /// The kernels of a program in which each pass of an operator is one: the maximum, the exponentials, the sum and the
@@ -123,15 +151,14 @@ fn scaling_bytes(program: &Sdfg) -> Result<u64, MovementError> {
     let units = program.units();
     let operations: Vec<_> = units.iter().filter_map(|(_, _, u)| if let Unit::Operation(o) = u { Some(o) } else { None }).collect();
     let scales = |op: &Op| matches!(op, Op::Contraction { scale } if *scale != Scalar::Const(1.0));
+    let scaling = || operations.iter().filter(|o| scales(&o.op));
+    let made: HashSet<&str> = scaling().flat_map(|o| &o.outputs).map(|out| out.data.as_str()).collect();
+    let read: HashSet<&str> = scaling().flat_map(|o| &o.inputs).map(|input| input.data.as_str()).collect();
     let mut bytes = 0;
     for operation in &operations {
         let scaled = match &operation.op {
-            Op::Softmax { .. } => {
-                operation.input("x").filter(|x| operations.iter().any(|o| scales(&o.op) && o.outputs.iter().any(|out| out.data == x.data)))
-            }
-            Op::SoftmaxGrad { .. } => {
-                operation.output("dx").filter(|dx| operations.iter().any(|o| scales(&o.op) && o.inputs.iter().any(|i| i.data == dx.data)))
-            }
+            Op::Softmax { .. } => operation.input("x").filter(|x| made.contains(x.data.as_str())),
+            Op::SoftmaxGrad { .. } => operation.output("dx").filter(|dx| read.contains(dx.data.as_str())),
             _ => None,
         };
         if let Some(operand) = scaled {

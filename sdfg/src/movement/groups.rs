@@ -14,7 +14,7 @@ use crate::library::{Class, Op};
 use crate::node::Operation;
 use crate::scope::Unit;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// One operator: an operation, or a group of them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -28,15 +28,14 @@ pub struct OperatorRow {
 
 /// The operators of a program that is not fused yet. Units that are no operations stand for themselves.
 pub fn operators(program: &Sdfg) -> Result<Vec<OperatorRow>, MovementError> {
-    grouped(program, true)
+    Ok(grouped(program, movement(program)?, true))
 }
 
-/// `softmax`: whether a softmax and its dropout are one operator.
-pub(super) fn grouped(program: &Sdfg, softmax: bool) -> Result<Vec<OperatorRow>, MovementError> {
-    let mut kernels = movement(program)?;
+/// The operators of a program that has these kernels; `softmax`: whether a softmax and its dropout are one operator.
+pub(super) fn grouped(program: &Sdfg, mut kernels: Vec<Movement>, softmax: bool) -> Vec<OperatorRow> {
     let units = program.units();
     if units.len() != kernels.len() {
-        return Ok(kernels.into_iter().map(|movement| OperatorRow { label: movement.name.clone(), movement }).collect());
+        return kernels.into_iter().map(|movement| OperatorRow { label: movement.name.clone(), movement }).collect();
     }
     let operations: Vec<Option<Operation>> =
         units.into_iter().map(|(_, _, unit)| if let Unit::Operation(o) = unit { Some(o) } else { None }).collect();
@@ -73,16 +72,14 @@ pub(super) fn grouped(program: &Sdfg, softmax: bool) -> Result<Vec<OperatorRow>,
             None => rows.push(OperatorRow { label: own_label(), movement: kernel.clone() }),
         }
     }
-    Ok(rows)
+    rows
 }
 
 /// Who makes and who reads what.
 struct Flow<'a> {
     operations: &'a [Option<Operation>],
-    makers: BTreeMap<&'a str, usize>,
+    makers: HashMap<&'a str, usize>,
     readers: BTreeMap<&'a str, Vec<usize>>,
-    /// Everything that an operation depends on.
-    before: Vec<BTreeSet<usize>>,
 }
 
 fn keeps(operation: &Operation) -> bool {
@@ -91,21 +88,30 @@ fn keeps(operation: &Operation) -> bool {
 
 impl<'a> Flow<'a> {
     fn new(operations: &'a [Option<Operation>]) -> Self {
-        let mut flow = Flow { operations, makers: BTreeMap::new(), readers: BTreeMap::new(), before: Vec::new() };
+        let mut flow = Flow { operations, makers: HashMap::new(), readers: BTreeMap::new() };
         for (n, operation) in flow.all() {
-            let mut before = BTreeSet::new();
             for input in &operation.inputs {
                 flow.readers.entry(&input.data).or_default().push(n);
-                if let Some(maker) = flow.makers.get(input.data.as_str()) {
-                    before.insert(*maker);
-                    before.extend(flow.before.get(*maker).into_iter().flatten());
-                }
             }
-            flow.before.resize(n, BTreeSet::new());
-            flow.before.push(before);
             flow.makers.extend(operation.outputs.iter().map(|o| (o.data.as_str(), n)));
         }
         flow
+    }
+
+    /// Whether an operation depends on one of some before it.
+    fn depends(&self, operation: usize, on: &[usize]) -> bool {
+        let Some(first) = on.iter().min() else { return false };
+        let (mut next, mut met) = (vec![operation], HashSet::new());
+        while let Some(n) = next.pop() {
+            for input in self.operations.get(n).and_then(Option::as_ref).into_iter().flat_map(|o| &o.inputs) {
+                match self.makers.get(input.data.as_str()).filter(|maker| **maker < n && *maker >= first) {
+                    Some(maker) if on.contains(maker) => return true,
+                    Some(maker) if met.insert(*maker) => next.push(*maker),
+                    _ => {}
+                }
+            }
+        }
+        false
     }
 
     fn all(&self) -> impl Iterator<Item = (usize, &'a Operation)> + use<'a> {
@@ -136,6 +142,7 @@ impl<'a> Flow<'a> {
     /// Contractions that read one forward tensor. Gradients bear a reserved prefix.
     fn stacked(&self) -> Vec<Vec<usize>> {
         let mut groups: Vec<Vec<usize>> = Vec::new();
+        let mut claimed: HashSet<usize> = HashSet::new();
         for (data, readers) in &self.readers {
             if data.starts_with("d_") {
                 continue;
@@ -143,7 +150,7 @@ impl<'a> Flow<'a> {
             let mut by_shape: BTreeMap<(bool, Vec<bool>), Vec<usize>> = BTreeMap::new();
             for n in readers {
                 let Some(Some(operation)) = self.operations.get(*n) else { continue };
-                if !matches!(operation.op, Op::Contraction { .. }) || groups.iter().flatten().any(|m| m == n) {
+                if !matches!(operation.op, Op::Contraction { .. }) || claimed.contains(n) {
                     continue;
                 }
                 // Which of its dims are summed: equal ones can be stacked along the others.
@@ -151,12 +158,14 @@ impl<'a> Flow<'a> {
                 let reduced = operation.reduced();
                 let summed: Vec<bool> = names.iter().map(|i| reduced.contains(i)).collect();
                 let members = by_shape.entry((operation.pass == crate::node::Direction::Backward, summed)).or_default();
-                let independent = members.iter().all(|m| !self.before.get(*n).is_some_and(|b| b.contains(m)));
-                if independent && !members.contains(n) {
+                if !members.contains(n) && !self.depends(*n, members) {
                     members.push(*n);
                 }
             }
-            groups.extend(by_shape.into_values().filter(|m| m.len() > 1));
+            for members in by_shape.into_values().filter(|members| members.len() > 1) {
+                claimed.extend(&members);
+                groups.push(members);
+            }
         }
         groups
     }
@@ -164,14 +173,15 @@ impl<'a> Flow<'a> {
     fn biases(&self, stacked: &[Vec<usize>]) -> Vec<(Option<String>, Vec<usize>)> {
         let mut groups = Vec::new();
         for members in stacked {
-            let of_group = |o: &Operation| {
-                o.label() == "bias" && o.inputs.iter().any(|i| self.maker(&i.data).is_some_and(|(m, _)| members.contains(&m)))
-            };
-            let biases: Vec<(usize, &Operation)> = self.all().filter(|(_, o)| of_group(o)).collect();
-            let gradients: BTreeSet<String> = biases.iter().flat_map(|(_, o)| &o.inputs).map(|i| format!("d_{}", i.data)).collect();
-            let is_gradient = |o: &Operation| o.label() == "bias dW" && o.outputs.iter().any(|out| gradients.contains(&out.data));
-            groups.push((None, biases.iter().map(|(n, _)| *n).collect()));
-            groups.push((None, self.all().filter(|(_, o)| is_gradient(o)).map(|(n, _)| n).collect()));
+            let results = members.iter().filter_map(|m| self.operations.get(*m)?.as_ref()).flat_map(|o| &o.outputs);
+            let readers = results.flat_map(|out| self.readers.get(out.data.as_str()).into_iter().flatten().copied());
+            let labelled = |n: &usize, label: &str| self.operations.get(*n).and_then(Option::as_ref).is_some_and(|o| o.label() == label);
+            let biases: BTreeSet<usize> = readers.filter(|n| labelled(n, "bias")).collect();
+            let added = biases.iter().filter_map(|n| self.operations.get(*n)?.as_ref()).flat_map(|o| &o.inputs);
+            let gradients = added.filter_map(|input| self.makers.get(format!("d_{}", input.data).as_str()).copied());
+            let gradients: BTreeSet<usize> = gradients.filter(|n| labelled(n, "bias dW")).collect();
+            groups.push((None, biases.into_iter().collect()));
+            groups.push((None, gradients.into_iter().collect()));
         }
         groups.retain(|(_, members): &(Option<String>, Vec<usize>)| members.len() > 1);
         groups

@@ -26,7 +26,7 @@ use places::Places;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use definitions::{Definition, definitions};
+pub use definitions::{Baselines, Definition, definitions};
 pub use groups::{OperatorRow, operators};
 
 /// Distinct elements of one container.

@@ -24,7 +24,7 @@ pub use equations::equations;
 
 use crate::data::{Container, Origin, Role};
 use crate::graph::{BuildError, Sdfg};
-use crate::node::{Operation, StateId};
+use crate::node::{Node, Operation, StateId};
 use crate::scope::Unit;
 use component::components;
 use std::collections::BTreeSet;
@@ -154,5 +154,6 @@ pub fn exposed(program: &Sdfg) -> Result<Sdfg, RecurrenceError> {
 
 /// Whether a program has a loop.
 pub fn has_loops(program: &Sdfg) -> bool {
-    program.units().iter().any(|(_, _, unit)| matches!(unit, Unit::Nested(nested) if nested.repeat.is_some()))
+    let is_loop = |node: &Node| matches!(node, Node::Nested(nested) if nested.repeat.is_some());
+    program.states().any(|(_, state)| state.members(None).filter_map(|node| state.node(node)).any(is_loop))
 }

@@ -3,7 +3,7 @@
 use super::Timed;
 use super::kernel_matches::KernelMatch;
 use super::{Finished, Plan, counted, measured};
-use crate::analyze::{covers, occurrences};
+use crate::analyze::{Places, occurrences};
 use crate::pipeline::PipelineError;
 use bench::model::{Ceiling, ClassShare, Comparison, MueFactors, OperatorRow, Roofline, RooflinePoint};
 use bench::mue::{Mue, TensorVolume};
@@ -104,13 +104,14 @@ pub fn operators(run: &Finished, plan: &Plan) -> Result<Vec<OperatorRow>, Pipeli
 /// The kernels of the plan as they ran in it, including relayouts. A kernel that shares no operator with another one also has the time of
 /// the unfused kernels for the same operators.
 pub fn kernels(run: &Finished, plan: &Plan) -> Vec<OperatorRow> {
-    let places = run.programs.variants.iter().find(|v| v.key == plan.key).map(|v| occurrences(&v.operators)).unwrap_or_default();
+    let found = run.programs.variants.iter().find(|v| v.key == plan.key).map(|v| occurrences(&v.operators)).unwrap_or_default();
+    let places = Places::of(&found);
     let row = |(n, launch): (usize, &Launch)| {
         let mut row = shown(plan, &launch.kernel, launch.ms);
         row.ours = launch.ms.map(measured);
         let same = plan.matches.iter().find(|found| found.ours == [n]);
         row.unfused = same.and_then(|found| together(picked(&plan.before, &found.unfused))).map(measured);
-        let paper: Vec<String> = covers(&launch.kernel.operators, &places).iter().map(ToString::to_string).collect();
+        let paper: Vec<String> = places.covered(&launch.kernel.operators).iter().map(ToString::to_string).collect();
         row.kernel = (!paper.is_empty()).then(|| paper.join(", "));
         row.holds = launch.kernel.operators.clone();
         row
