@@ -22,7 +22,7 @@ use crate::patch::{Edit, Patch};
 use crate::refusal::{Reason, Refusal, Site};
 use sdfg::data::View;
 use sdfg::{Container, Expr, NodeId, Op, Operand, Operation, Role, Scalar, Sdfg, StateId, Unit};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Stacks the contractions of these weights wherever that is possible, forward and backward.
 #[derive(Clone, Debug, Default)]
@@ -58,27 +58,36 @@ fn contractions(program: &Sdfg, state: StateId) -> Vec<(NodeId, Operation)> {
 /// The parameters by which a program's contractions are told apart.
 struct Weights<'a> {
     program: &'a Sdfg,
-    /// For each cast of a parameter: the container that it writes, at which offsets, and the parameter.
-    casts: Vec<(String, Vec<Expr>, String)>,
+    /// By the container that a cast of a parameter writes: at which offsets, and the parameter.
+    casts: HashMap<String, Vec<(Vec<Expr>, String)>>,
+    /// By stack, the containers that are slices of it.
+    slices: HashMap<&'a str, Vec<&'a Container>>,
+    /// Parameters that the step updates. It writes them as a whole, which a slice of a stack is not.
+    updated: HashSet<&'a str>,
 }
 
 impl<'a> Weights<'a> {
     fn of(program: &'a Sdfg) -> Self {
-        let mut weights = Weights { program, casts: vec![] };
+        let updated = program.containers.values().filter_map(|c| c.replaces.as_deref()).collect();
+        let mut weights = Weights { program, casts: HashMap::new(), slices: HashMap::new(), updated };
+        for container in program.containers.values() {
+            if let Some(view) = &container.view {
+                weights.slices.entry(&view.of).or_default().push(container);
+            }
+        }
         for (_, _, unit) in program.units() {
             let Unit::Operation(cast) = unit else { continue };
             let Some(from) = cast.cast_of(program).filter(|from| weights.is_parameter(&from.data)) else { continue };
-            let out = cast.outputs.first().and_then(|out| Some((out.data.clone(), sliced(&cast, out)?.1)));
-            weights.casts.extend(out.map(|(data, offsets)| (data, offsets, from.data.clone())));
+            if let Some((data, offsets)) = cast.outputs.first().and_then(|out| Some((out.data.clone(), sliced(&cast, out)?.1))) {
+                weights.casts.entry(data).or_default().push((offsets, from.data.clone()));
+            }
         }
         weights
     }
 
     fn is_parameter(&self, name: &str) -> bool {
-        let is_stack = || self.program.containers.values().any(|c| c.view.as_ref().is_some_and(|v| v.of == name));
-        // The step writes an updated weight as a whole, which a slice of a stack is not.
-        let is_updated = || self.program.containers.values().any(|c| c.replaces.as_deref() == Some(name));
-        self.program.containers.get(name).is_some_and(|c| c.role == Role::Parameter) && !is_stack() && !is_updated()
+        let is_one = self.program.containers.get(name).is_some_and(|c| c.role == Role::Parameter);
+        is_one && !self.slices.contains_key(name) && !self.updated.contains(name)
     }
 
     /// An operand that is a parameter, a cast of one, a parameter's gradient, or the slice of a stack that an earlier stacking moved one
@@ -86,13 +95,12 @@ impl<'a> Weights<'a> {
     fn weight(&self, operation: &Operation) -> Option<String> {
         let cast = |operand: &Operand| {
             let offsets = sliced(operation, operand).map(|(_, offsets)| offsets)?;
-            self.casts.iter().find(|(data, at, _)| *data == operand.data && *at == offsets).map(|(_, _, from)| from.clone())
+            self.casts.get(&operand.data)?.iter().find(|(at, _)| *at == offsets).map(|(_, from)| from.clone())
         };
         let slice = |operand: &Operand| {
             let offsets = sliced(operation, operand).map(|(_, offsets)| offsets)?;
-            let at_slice =
-                |c: &&Container| c.role == Role::Parameter && c.view.as_ref().is_some_and(|v| v.of == operand.data && v.offsets == offsets);
-            self.program.containers.values().find(at_slice).map(|c| c.name.clone())
+            let at_slice = |c: &&&Container| c.role == Role::Parameter && c.view.as_ref().is_some_and(|v| v.offsets == offsets);
+            self.slices.get(operand.data.as_str())?.iter().find(at_slice).map(|c| c.name.clone())
         };
         let operands = || operation.inputs.iter().chain(&operation.outputs);
         let plain = operands().map(|o| o.data.strip_prefix("d_").unwrap_or(&o.data)).find(|d| self.is_parameter(d)).map(str::to_string);
@@ -117,30 +125,31 @@ pub fn groups(program: &Sdfg) -> Vec<Group> {
 /// Groups that pass the tests that need no trial; whether they can be stacked is found by trying.
 fn candidates(program: &Sdfg) -> Vec<Group> {
     let mut found: Vec<Group> = Vec::new();
+    let mut known: BTreeSet<Site> = BTreeSet::new();
     let weights = Weights::of(program);
     for (state, _) in program.states() {
         let all = contractions(program, state);
-        let mut pools: Vec<Vec<(NodeId, Operation)>> = Vec::new();
-        for (node, operation) in &all {
+        let (mut readers, mut writers): (HashMap<&str, BTreeSet<usize>>, HashMap<&str, BTreeSet<usize>>) = Default::default();
+        for (n, (_, operation)) in all.iter().enumerate() {
+            operation.inputs.iter().for_each(|input| _ = readers.entry(&input.data).or_default().insert(n));
+            operation.outputs.iter().for_each(|out| _ = writers.entry(&out.data).or_default().insert(n));
+        }
+        let mut pools: Vec<BTreeSet<usize>> = Vec::new();
+        for (n, (_, operation)) in all.iter().enumerate() {
             for shared in &operation.inputs {
-                let members: Vec<_> = all.iter().filter(|(_, o)| o.inputs.iter().any(|i| i.data == shared.data)).cloned().collect();
-                if members.first().is_some_and(|(n, _)| n == node) {
-                    pools.push(members);
-                }
+                pools.extend(readers.get(shared.data.as_str()).filter(|members| members.first() == Some(&n)).cloned());
             }
         }
         for (_, unit) in program.state(state).map(|s| s.units()).unwrap_or_default() {
             if let Unit::Operation(sum) = unit
                 && is_sum(&sum)
             {
-                pools.push(
-                    all.iter().filter(|(_, o)| o.outputs.iter().any(|w| sum.inputs.iter().any(|r| r.data == w.data))).cloned().collect(),
-                );
+                pools.push(sum.inputs.iter().filter_map(|term| writers.get(term.data.as_str())).flatten().copied().collect());
             }
         }
         for pool in pools {
             let mut members: Vec<(usize, String, NodeId, String)> = Vec::new();
-            for (node, operation) in &pool {
+            for (node, operation) in pool.iter().map(|n| &all[*n]) {
                 let Some(weight) = weights.weight(operation) else { continue };
                 let place = program.containers.get_index_of(&weight).unwrap_or(usize::MAX);
                 if !members.iter().any(|(_, w, _, _)| *w == weight) {
@@ -149,7 +158,7 @@ fn candidates(program: &Sdfg) -> Vec<Group> {
             }
             members.sort();
             let site = Site { state, units: members.iter().map(|m| m.2).collect() };
-            if members.len() >= 2 && !found.iter().any(|g| g.site == site) {
+            if members.len() >= 2 && known.insert(site.clone()) {
                 found.push(Group {
                     site,
                     members: members.iter().map(|m| m.3.clone()).collect(),
@@ -187,18 +196,23 @@ impl Pass for Stack {
     }
 
     fn run(&self, program: &Sdfg, context: &mut Context<'_>) -> Result<Rewritten, Stopped> {
-        let wanted = |weight: &String| self.weights.contains(weight);
+        let all: HashSet<&String> = self.weights.iter().collect();
+        let wanted = |weight: &String| all.contains(weight);
         let mut refusals = Vec::new();
         // Whether a group can be stacked is found by stacking it: those without two of the weights need no such trial.
         for group in candidates(program).into_iter().filter(|g| g.weights.iter().filter(|w| wanted(w)).count() >= 2) {
-            if let Err(refusal) = plan(program, &group.site) {
-                refusals.push(*refusal);
-                continue;
-            }
-            let units = group.site.units.iter().zip(&group.weights).filter(|(_, w)| wanted(w)).map(|(n, _)| *n).collect();
+            let whole = match plan(program, &group.site) {
+                Ok(patch) => patch,
+                Err(refusal) => {
+                    refusals.push(*refusal);
+                    continue;
+                }
+            };
+            let units: Vec<NodeId> = group.site.units.iter().zip(&group.weights).filter(|(_, w)| wanted(w)).map(|(n, _)| *n).collect();
             let names: Vec<String> = group.members.iter().zip(&group.weights).filter(|(_, w)| wanted(w)).map(|(m, _)| m.clone()).collect();
+            let planned = if units == group.site.units { Ok(whole) } else { plan(program, &Site { units: units.clone(), ..group.site }) };
             let site = Site { units, ..group.site };
-            let patch = match plan(program, &site) {
+            let patch = match planned {
                 Ok(patch) if context.barred.has(&patch.summary) => {
                     refusals.push(context.barred.refusal(self.name(), program, &site));
                     break;
@@ -227,8 +241,9 @@ impl Pass for Stack {
 
 /// Stacks a group of contractions, given in stacking order.
 fn plan(program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
-    let all = contractions(program, site.state);
-    let members: Vec<Operation> = site.units.iter().filter_map(|n| all.iter().find(|(m, _)| m == n).map(|(_, o)| o.clone())).collect();
+    let state = program.state(site.state);
+    let operation = |node: &NodeId| state?.operation(*node).filter(|o| matches!(o.op, Op::Contraction { .. }));
+    let members: Vec<Operation> = site.units.iter().filter_map(operation).collect();
     let refuse = |why: &str| {
         let units = members.iter().map(|o| o.name.clone()).collect();
         Box::new(Refusal {

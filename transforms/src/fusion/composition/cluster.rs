@@ -11,7 +11,7 @@ use crate::unit_graph::{Members, UnitGraph};
 use sdfg::{NodeId, Role, Sdfg, State, StateId, Unit};
 use std::cell::OnceCell;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Operations for each byte that is moved, below which memory limits a product and not units: GPUs' tensor cores have time for 150 to 300.
 const INTENSE: u64 = 128;
@@ -28,19 +28,37 @@ pub(super) struct Growth<'a> {
     pub(super) wanted: Wanted<'a>,
     /// Candidates that were refused, and why.
     pub(super) refused: BTreeMap<Members, Reason>,
-    by_unit: OnceCell<RefusedByUnit>,
     /// Kernels that other passes have made.
     pub(super) made: Members,
 }
 
-/// By unit, refused candidates in their order.
-type RefusedByUnit = BTreeMap<usize, Vec<(Members, Reason)>>;
+/// Refused candidates in their order, and by unit the positions of those that it is in.
+pub(super) struct Refused<'a> {
+    all: Vec<(&'a Members, &'a Reason)>,
+    of: HashMap<usize, Vec<usize>>,
+}
+
+impl<'a> Refused<'a> {
+    pub fn of(refused: &'a BTreeMap<Members, Reason>) -> Self {
+        let mut found = Refused { all: refused.iter().collect(), of: HashMap::new() };
+        for (n, (members, _)) in found.all.iter().enumerate() {
+            members.iter().for_each(|m| found.of.entry(*m).or_default().push(n));
+        }
+        found
+    }
+
+    /// The smallest candidate that holds all of some units.
+    fn around(&self, units: &Members) -> Option<&'a Reason> {
+        let found = units.last().and_then(|last| self.of.get(last)).into_iter().flatten().map(|n| self.all[*n]);
+        found.filter(|(members, _)| units.is_subset(members)).min_by_key(|(members, _)| members.len()).map(|(_, reason)| reason)
+    }
+}
 
 impl<'a> Growth<'a> {
     pub fn new(program: &'a Sdfg, (id, state): (StateId, &'a State), wanted: Wanted<'a>) -> Self {
         let units = UnitGraph::new(program, (id, state));
         let inside = units.all.iter().map(|_| OnceCell::new()).collect();
-        Growth { program, id, state, units, inside, wanted, refused: BTreeMap::new(), by_unit: OnceCell::new(), made: Members::new() }
+        Growth { program, id, state, units, inside, wanted, refused: BTreeMap::new(), made: Members::new() }
     }
 
     /// The nodes of members, in execution order.
@@ -249,32 +267,17 @@ impl<'a> Growth<'a> {
     }
 
     /// Why two clusters stayed apart. Where a third unit reads the operand as well, why all three could not be merged.
-    pub fn apart(&self, first: &Members, second: &Members) -> Reason {
+    pub fn apart(&self, first: &Members, second: &Members, refused: &Refused) -> Reason {
         let merged: Members = first.union(second).copied().collect();
         let reason = match self.refused.get(&merged).cloned().map_or_else(|| self.admits(&merged), Err) {
             Err(reason) => reason,
             Ok(()) if (self.units.bytes(first) + self.units.bytes(second)) <= self.units.bytes(&merged) => Reason::SavesNothing,
             Ok(()) => Reason::Unsupported("another composition had taken what would have joined them".into()),
         };
-        let with_more = || {
-            let refused = merged.last().and_then(|last| self.refused_by_unit().get(last));
-            refused.into_iter().flatten().filter(|(members, _)| merged.is_subset(members)).min_by_key(|(members, _)| members.len()).cloned()
-        };
-        match (&reason, with_more()) {
-            (Reason::Stored { .. }, Some((_, more))) => more,
+        match (&reason, refused.around(&merged)) {
+            (Reason::Stored { .. }, Some(more)) => more.clone(),
             _ => reason,
         }
-    }
-
-    /// The refused candidates that each unit is in. It is asked for when no candidate is looked at any more.
-    fn refused_by_unit(&self) -> &RefusedByUnit {
-        self.by_unit.get_or_init(|| {
-            let mut found = RefusedByUnit::new();
-            for (members, reason) in &self.refused {
-                members.iter().for_each(|m| found.entry(*m).or_default().push((members.clone(), reason.clone())));
-            }
-            found
-        })
     }
 
     /// An operand that is computed inside must not be needed outside: then it would be stored all the same, and an ordinary contraction

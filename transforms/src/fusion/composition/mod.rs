@@ -38,7 +38,7 @@ use crate::refusal::{Reason, Refusal, Site};
 use crate::unit_graph::Members;
 use crate::unit_order::UnitOrder;
 pub(in crate::fusion) use build::expanded;
-use cluster::Growth;
+use cluster::{Growth, Refused};
 pub use kind::Kind;
 use sdfg::{NodeId, Sdfg, StateId, Unit};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -166,6 +166,7 @@ fn clusters_beside(program: &Sdfg, wanted: Wanted, made: &BTreeSet<&str>) -> (Ve
         let clusters = if wanted.chains { growth.chains() } else { growth.clusters() };
         let name = |m: usize| growth.units.all[m].name.clone();
         found.extend(clusters.iter().map(|members| growth.describe(members)));
+        let refused = Refused::of(&growth.refused);
         let held: BTreeSet<usize> = clusters.iter().flatten().copied().collect();
         let alone = (0..growth.units.all.len()).filter(|n| !held.contains(n)).map(|n| Members::from([n]));
         let all: Vec<Members> = clusters.iter().cloned().chain(alone).collect();
@@ -181,7 +182,7 @@ fn clusters_beside(program: &Sdfg, wanted: Wanted, made: &BTreeSet<&str>) -> (Ve
                 let last = |c: &Members| c.last().copied().unwrap_or_default();
                 let site = Site { state: id, units: vec![growth.units.all[last(first)].node, growth.units.all[last(second)].node] };
                 let names = vec![name(last(first)), name(last(second))];
-                refusals.push(refusal(program, site, names, growth.apart(first, second)));
+                refusals.push(refusal(program, site, names, growth.apart(first, second, &refused)));
             }
         }
     }
