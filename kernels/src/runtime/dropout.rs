@@ -308,21 +308,17 @@ fn in_order_avx2([c0, c1, c2, c3]: [[std::arch::x86_64::__m256i; 2]; 4], to: *mu
 #[inline]
 fn turned_avx2(words: [[std::arch::x86_64::__m256i; 2]; 4], to: *mut u16, pitch: usize) {
     use std::arch::x86_64::*;
+    // Within each half of a register: the lower lanes of four words, then their upper lanes, those of the first blocks before the others'.
+    let split = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 10, 11, 6, 7, 14, 15));
+    let pairs = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     for (pair, [first, second]) in words.into_iter().enumerate() {
-        let low = |x: __m256i| _mm256_and_si256(x, _mm256_set1_epi64x(0xffff));
-        let high = |x: __m256i| _mm256_and_si256(_mm256_srli_epi64::<16>(x), _mm256_set1_epi64x(0xffff));
-        // Twice four 64-bit elements, each below 2¹⁶, as eight lanes in order: 32-bit elements first, then 16-bit ones.
-        let narrow = |a: __m256i, b: __m256i| {
-            let words = _mm256_permute4x64_epi64::<0b1101_1000>(_mm256_packus_epi32(a, b));
-            // Of every 64-bit element the upper 32 bits are 0, and so is every second lane now.
-            let lanes = _mm256_permute4x64_epi64::<0b1101_1000>(_mm256_packus_epi32(words, words));
-            _mm256_castsi256_si128(lanes)
-        };
+        let both = _mm256_blend_epi32::<0b1010_1010>(first, _mm256_slli_epi64::<32>(second));
+        let lanes = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(both, split), pairs);
         // SAFETY: as `fill` promises.
         unsafe {
             let to = to.add(2 * pair * pitch);
-            _mm_storeu_si128(to.cast(), narrow(low(first), low(second)));
-            _mm_storeu_si128(to.add(pitch).cast(), narrow(high(first), high(second)));
+            _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(lanes));
+            _mm_storeu_si128(to.add(pitch).cast(), _mm256_extracti128_si256::<1>(lanes));
         }
     }
 }

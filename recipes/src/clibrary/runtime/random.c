@@ -101,9 +101,11 @@ typedef struct {
 ALWAYS Words words_of(const Rounds *rounds, const uint64_t *counters)
 {
     Words w;
+#pragma GCC unroll 2
     for (int n = 0; n < 2; ++n) {
         __m256i c0 = _mm256_loadu_si256((const __m256i *)(counters + 4 * n)), c1 = _mm256_shuffle_epi32(c0, 0xf5);
         __m256i c2 = _mm256_set1_epi64x((uint32_t)rounds->step), c3 = _mm256_set1_epi64x((uint32_t)(rounds->step >> 32));
+#pragma GCC unroll 10
         for (int r = 0; r < 10; ++r) {
             const __m256i a = _mm256_mul_epu32(_mm256_set1_epi64x(MULTIPLIER_0), c0), b = _mm256_mul_epu32(_mm256_set1_epi64x(MULTIPLIER_1), c2);
             c0 = _mm256_xor_si256(_mm256_xor_si256(_mm256_shuffle_epi32(b, 0xf5), c1), _mm256_set1_epi64x(rounds->keys[r][0]));
@@ -130,24 +132,18 @@ ALWAYS void in_order(const Rounds *rounds, const uint64_t *counters, uint16_t *t
     }
 }
 
-/* Twice four 64-bit elements, each below 2^16, as eight lanes in order. */
-ALWAYS void put_lanes(uint16_t *to, __m256i first, __m256i second)
-{
-    const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(first, second), 0xd8);
-    const __m256i lanes = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0xd8);
-    _mm_storeu_si128((__m128i *)to, _mm256_castsi256_si128(lanes));
-}
-
 /* The first lanes of eight blocks, `pitch` further their second lanes, and so on. */
 ALWAYS void turned(const Rounds *rounds, const uint64_t *counters, uint16_t *to, int64_t pitch)
 {
     const Words w = words_of(rounds, counters);
-    const __m256i lane = _mm256_set1_epi64x(0xffff);
+    /* Within each half of a register: the lower lanes of four words, then their upper lanes, those of the first blocks before the others'. */
+    const __m256i split = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 10, 11, 6, 7, 14, 15));
+    const __m256i pairs = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     for (int pair = 0; pair < 4; ++pair) {
-        const __m256i first = w.c[pair][0], second = w.c[pair][1];
-        put_lanes(to + 2 * pair * pitch, _mm256_and_si256(first, lane), _mm256_and_si256(second, lane));
-        put_lanes(to + (2 * pair + 1) * pitch, _mm256_and_si256(_mm256_srli_epi64(first, 16), lane),
-            _mm256_and_si256(_mm256_srli_epi64(second, 16), lane));
+        const __m256i both = _mm256_blend_epi32(w.c[pair][0], _mm256_slli_epi64(w.c[pair][1], 32), 0xaa);
+        const __m256i lanes = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(both, split), pairs);
+        _mm_storeu_si128((__m128i *)(to + 2 * pair * pitch), _mm256_castsi256_si128(lanes));
+        _mm_storeu_si128((__m128i *)(to + (2 * pair + 1) * pitch), _mm256_extracti128_si256(lanes, 1));
     }
 }
 #else
