@@ -64,9 +64,9 @@ pub fn row() -> DrawRowFn {
     row_portable
 }
 
-/// The keys of the ten rounds.
+/// The keys of the ten rounds, as wide as the elements of registers that they are spread over: that is one read then.
 struct Rounds {
-    keys: [[u32; 2]; 10],
+    keys: [[u64; 2]; 10],
     step: u64,
 }
 
@@ -77,7 +77,7 @@ impl Rounds {
         for n in 1..10 {
             keys[n] = [keys[n - 1][0].wrapping_add(WEYL[0]), keys[n - 1][1].wrapping_add(WEYL[1])];
         }
-        Rounds { keys, step: keep.step }
+        Rounds { keys: keys.map(|key| key.map(u64::from)), step: keep.step }
     }
 }
 
@@ -128,9 +128,20 @@ unsafe fn fill(
     }
     let rounds = Rounds::new(keep);
     let (block, lane) = (first >> 3, (first & 7) as usize);
-    let counters = |step: i64| std::array::from_fn(|n| (block + n as i64 * step) as u64);
+    let counters = |step: i64| {
+        let mut counters = [0; WIDTH];
+        for (n, counter) in counters.iter_mut().enumerate() {
+            *counter = (block + n as i64 * step) as u64;
+        }
+        counters
+    };
     // Added to rather than made anew: they stay in one register.
-    let next = |counters: [u64; WIDTH], step: i64| counters.map(|c| c.wrapping_add((step * WIDTH as i64) as u64));
+    let next = |mut counters: [u64; WIDTH], step: i64| {
+        for counter in &mut counters {
+            *counter = counter.wrapping_add((step * WIDTH as i64) as u64);
+        }
+        counters
+    };
     if stride == 1 {
         let mut counters = counters(1);
         for n in (0..count + lane).step_by(LANES) {
@@ -167,39 +178,55 @@ unsafe fn fill(
     to
 }
 
-/// Eight blocks, one after the other.
+/// The four words of eight blocks, each in the low half of its element. Compilers make vectors of the loop, with the multiplications of
+/// halves that every vector unit has.
 #[inline(always)]
-fn blocks(rounds: &Rounds, counters: [u64; WIDTH]) -> [u16; LANES] {
-    let (mut c0, mut c1) = (counters.map(|c| c as u32), counters.map(|c| (c >> 32) as u32));
-    let (mut c2, mut c3) = ([rounds.step as u32; WIDTH], [(rounds.step >> 32) as u32; WIDTH]);
+fn words(rounds: &Rounds, counters: [u64; WIDTH]) -> [[u64; WIDTH]; 4] {
+    const LOW: u64 = 0xffff_ffff;
+    let (mut c0, mut c1, mut c2, mut c3) = (counters, [0; WIDTH], [rounds.step & LOW; WIDTH], [rounds.step >> 32; WIDTH]);
+    for n in 0..WIDTH {
+        c1[n] = c0[n] >> 32;
+    }
     for key in &rounds.keys {
         for n in 0..WIDTH {
-            let a = u64::from(MULTIPLIER[0]) * u64::from(c0[n]);
-            let b = u64::from(MULTIPLIER[1]) * u64::from(c2[n]);
-            (c0[n], c1[n], c2[n], c3[n]) = ((b >> 32) as u32 ^ c1[n] ^ key[0], b as u32, (a >> 32) as u32 ^ c3[n] ^ key[1], a as u32);
+            let a = u64::from(MULTIPLIER[0]) * (c0[n] & LOW);
+            let b = u64::from(MULTIPLIER[1]) * (c2[n] & LOW);
+            c0[n] = (b >> 32) ^ (c1[n] & LOW) ^ key[0];
+            c2[n] = (a >> 32) ^ (c3[n] & LOW) ^ key[1];
+            (c1[n], c3[n]) = (b, a);
         }
     }
-    std::array::from_fn(|n| {
-        let word = [c0, c1, c2, c3][n % WIDTH / 2][n / WIDTH];
-        (word >> (16 * (n % 2))) as u16
-    })
+    [c0, c1, c2, c3]
 }
 
 /// The lanes of eight blocks, one block after the other.
 #[inline(always)]
 fn in_order(rounds: &Rounds, counters: [u64; WIDTH], to: *mut u16) {
+    let [c0, c1, c2, c3] = words(rounds, counters);
+    let mut lanes = [0u16; LANES];
+    for n in 0..WIDTH {
+        for (pair, word) in [c0[n], c1[n], c2[n], c3[n]].into_iter().enumerate() {
+            lanes[n * WIDTH + 2 * pair] = word as u16;
+            lanes[n * WIDTH + 2 * pair + 1] = (word >> 16) as u16;
+        }
+    }
     // SAFETY: as `fill` promises.
-    unsafe { to.cast::<[u16; LANES]>().write_unaligned(blocks(rounds, counters)) };
+    unsafe { to.cast::<[u16; LANES]>().write_unaligned(lanes) };
 }
 
 /// The first lanes of eight blocks, `pitch` further their second lanes, and so on.
 #[inline(always)]
 fn turned(rounds: &Rounds, counters: [u64; WIDTH], to: *mut u16, pitch: usize) {
-    let lanes = blocks(rounds, counters);
-    for row in 0..WIDTH {
-        let lanes: [u16; WIDTH] = std::array::from_fn(|block| lanes[block * WIDTH + row]);
+    for (pair, word) in words(rounds, counters).into_iter().enumerate() {
+        let (mut lower, mut upper) = ([0u16; WIDTH], [0u16; WIDTH]);
+        for n in 0..WIDTH {
+            (lower[n], upper[n]) = (word[n] as u16, (word[n] >> 16) as u16);
+        }
         // SAFETY: as `fill` promises.
-        unsafe { to.add(row * pitch).cast::<[u16; WIDTH]>().write_unaligned(lanes) };
+        unsafe {
+            to.add(2 * pair * pitch).cast::<[u16; WIDTH]>().write_unaligned(lower);
+            to.add((2 * pair + 1) * pitch).cast::<[u16; WIDTH]>().write_unaligned(upper);
+        }
     }
 }
 
@@ -220,8 +247,9 @@ fn words_avx512(rounds: &Rounds, counters: [u64; WIDTH]) -> [std::arch::x86_64::
     for key in &rounds.keys {
         let (a, b) = (_mm512_mul_epu32(all(MULTIPLIER[0]), c0), _mm512_mul_epu32(all(MULTIPLIER[1]), c2));
         // 0x96: the exclusive or of three.
-        c0 = _mm512_ternarylogic_epi64::<0x96>(high(b), c1, all(key[0]));
-        c2 = _mm512_ternarylogic_epi64::<0x96>(high(a), c3, all(key[1]));
+        let [first, second] = [_mm512_set1_epi64(key[0] as i64), _mm512_set1_epi64(key[1] as i64)];
+        c0 = _mm512_ternarylogic_epi64::<0x96>(high(b), c1, first);
+        c2 = _mm512_ternarylogic_epi64::<0x96>(high(a), c3, second);
         (c1, c3) = (b, a);
     }
     [c0, c1, c2, c3]
@@ -265,17 +293,20 @@ fn turned_avx512(words: [std::arch::x86_64::__m512i; 4], to: *mut u16, pitch: us
 #[inline]
 fn words_avx2(rounds: &Rounds, counters: [u64; WIDTH]) -> [[std::arch::x86_64::__m256i; 2]; 4] {
     use std::arch::x86_64::*;
-    let all = |word: u32| _mm256_set1_epi64x(i64::from(word));
+    // Not by `map`: a function that is compiled for processors without these instructions cannot become part of this one.
     let high = |x: __m256i| _mm256_shuffle_epi32::<0xf5>(x);
     // SAFETY: eight 64-bit integers.
-    let mut c0 = unsafe { [0, 4].map(|n| _mm256_loadu_si256(counters.as_ptr().add(n).cast())) };
-    let mut c1 = c0.map(high);
-    let (mut c2, mut c3) = ([all(rounds.step as u32); 2], [all((rounds.step >> 32) as u32); 2]);
+    let mut c0 = unsafe { [_mm256_loadu_si256(counters.as_ptr().cast()), _mm256_loadu_si256(counters.as_ptr().add(4).cast())] };
+    let mut c1 = [high(c0[0]), high(c0[1])];
+    let mut c2 = [_mm256_set1_epi64x(i64::from(rounds.step as u32)); 2];
+    let mut c3 = [_mm256_set1_epi64x((rounds.step >> 32) as i64); 2];
+    let multipliers = [_mm256_set1_epi64x(i64::from(MULTIPLIER[0])), _mm256_set1_epi64x(i64::from(MULTIPLIER[1]))];
     for key in &rounds.keys {
+        let (first, second) = (_mm256_set1_epi64x(key[0] as i64), _mm256_set1_epi64x(key[1] as i64));
         for n in 0..2 {
-            let (a, b) = (_mm256_mul_epu32(all(MULTIPLIER[0]), c0[n]), _mm256_mul_epu32(all(MULTIPLIER[1]), c2[n]));
-            c0[n] = _mm256_xor_si256(_mm256_xor_si256(high(b), c1[n]), all(key[0]));
-            c2[n] = _mm256_xor_si256(_mm256_xor_si256(high(a), c3[n]), all(key[1]));
+            let (a, b) = (_mm256_mul_epu32(multipliers[0], c0[n]), _mm256_mul_epu32(multipliers[1], c2[n]));
+            c0[n] = _mm256_xor_si256(_mm256_xor_si256(c1[n], first), high(b));
+            c2[n] = _mm256_xor_si256(_mm256_xor_si256(c3[n], second), high(a));
             (c1[n], c3[n]) = (b, a);
         }
     }
