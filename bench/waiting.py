@@ -26,8 +26,8 @@ ROWS = {
     "gru-64": ["sweep", MADE / "gru-64.yaml", "--budget", "1s", "--out", "OUT"],
 }
 ROWS |= {f"analyze-{name}": ["analyze", MADE / f"{name}.yaml", "--json"] for name in
-         ["encoder-12", "gru-16", "gru-32", "gru-64", "dense-10", "dense-20", "dense-40", "dense-80", "dense-160", "dense-200", "dense-320",
-          "dense-640", "dense-1280"]}
+         ["encoder-3", "encoder-12", "encoder-25", "encoder-250", "gru-16", "gru-32", "gru-64", "dense-10", "dense-20", "dense-40",
+          "dense-80", "dense-160", "dense-200", "dense-320", "dense-640", "dense-1280"]}
 
 # Where the older build needs another budget for a plan that is as fast: its README's own.
 OTHER_BUDGET = {"readme": "30s"}

@@ -94,9 +94,10 @@ def dense(layers):
 def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    made = {"encoder-12": encoder(12), "encoder-2": encoder(2), "lstm-4": lstm(4)}
+    made = {"lstm-4": lstm(4)}
+    made |= {f"encoder-{n}": encoder(n) for n in [2, 3, 12, 25, 250]}
     made |= {f"gru-{n}": gru(n) for n in [4, 16, 32, 64]}
-    made |= {f"dense-{n}": dense(n) for n in [10, 20, 40, 80, 160, 200, 320, 640, 1280, 2560]}
+    made |= {f"dense-{n}": dense(n) for n in [10, 20, 40, 80, 160, 200, 320, 640, 1280]}
     for name, text in made.items():
         (folder / f"{name}.yaml").write_text(text)
 
