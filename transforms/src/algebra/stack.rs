@@ -129,7 +129,8 @@ fn candidates(program: &Sdfg) -> Vec<Group> {
     let weights = Weights::of(program);
     for (state, _) in program.states() {
         let all = contractions(program, state);
-        let (mut readers, mut writers): (HashMap<&str, BTreeSet<usize>>, HashMap<&str, BTreeSet<usize>>) = Default::default();
+        let mut readers: HashMap<&str, BTreeSet<usize>> = HashMap::new();
+        let mut writers: HashMap<&str, BTreeSet<usize>> = HashMap::new();
         for (n, (_, operation)) in all.iter().enumerate() {
             operation.inputs.iter().for_each(|input| _ = readers.entry(&input.data).or_default().insert(n));
             operation.outputs.iter().for_each(|out| _ = writers.entry(&out.data).or_default().insert(n));
