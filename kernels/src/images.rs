@@ -7,7 +7,7 @@ use crate::kernel::KernelSpec;
 use crate::processor::Block;
 use crate::split_blocked_dims;
 use sdfg::layout::Piece;
-use sdfg::{Combine, Dtype, Expr, Layout, Node, Op, Range, Sdfg, State};
+use sdfg::{Combine, Dtype, Expr, Layout, Memlet, Node, Op, Range, Sdfg, State, Storage};
 
 /// Lanes of a vector of f32.
 pub fn lanes() -> i64 {
@@ -15,7 +15,8 @@ pub fn lanes() -> i64 {
 }
 
 /// Whether a program walks windows, or multiplies images by matrices, as convolutions by windows of one element do. What is read at another
-/// time (`h[s-1]`), with a value outside, is no window, and neither is a row by its number (`e[ids[b,s],i]`).
+/// time (`h[s-1]`), with a value outside, is no window, and neither is a row by its number (`e[ids[b,s],i]`). What a kernel holds on chip is no
+/// matrix: of attention's weights `a[h,b,j,k]` that a tile recomputes it holds two dims.
 pub fn convolves(program: &Sdfg) -> bool {
     program.states().any(|(_, state)| state.nodes().any(|(id, vertex)| node_convolves(program, state, id, &vertex.node)))
 }
@@ -36,7 +37,8 @@ fn node_convolves(program: &Sdfg, state: &State, id: sdfg::NodeId, node: &Node) 
             let windows = reads.iter().any(|memlet| memlet.subset.len() > 2 && memlet.subset.iter().any(at));
             let ranks: Vec<usize> = reads.iter().map(|memlet| memlet.subset.len()).collect();
             let sums = || state.edges_out(id).iter().any(|(_, _, edge)| edge.memlet.wcr == Some(Combine::Sum));
-            windows || (reads.len() == 2 && is_image(&ranks, 4) && sums())
+            let on_heap = |memlet: &Memlet| program.containers.get(&memlet.data).is_some_and(|c| c.storage == Storage::Heap);
+            windows || (reads.len() == 2 && is_image(&ranks, 4) && sums() && reads.iter().all(|memlet| on_heap(memlet)))
         }
         Node::Nested(nested) => convolves(&nested.program),
         _ => false,

@@ -3,9 +3,12 @@
 //! `bench/peers/networks.py --values` prints the values. Images and parameters are drawn by a formula that both have: see [`drawn`]. Of
 //! each tensor the first element, the last, and the sum of all times their places are held.
 
+use kernels::KernelSpecs;
 use ndarray::{ArrayD, IxDyn};
 use recipes::load::load;
 use recipes::pipeline::oracle::operators::operators;
+use recipes::pipeline::variants::programs::programs;
+use recipes::pipeline::variants::variant::Variant;
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Op, Role, Sdfg, Unit};
 use std::path::Path;
@@ -158,4 +161,25 @@ fn a_block_is_trained_as_pytorch_does() {
             holds(name, &results[name], expected);
         }
     }
+}
+
+/// Layouts and schedules of images are for programs that convolve: kernels of transformers that hold a tile of attention on chip once had
+/// them too, and were a third slower.
+#[test]
+fn transformers_are_no_programs_of_images() -> Result<(), Box<dyn std::error::Error>> {
+    let convolves = |name: &str| -> Result<Vec<(String, bool)>, Box<dyn std::error::Error>> {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{name}.yaml"));
+        let programs = programs(&load(&path, &[])?, false)?;
+        let one = |variant: &Variant| -> Result<(String, bool), Box<dyn std::error::Error>> {
+            let (_, _, unit) = variant.program.units().into_iter().next().ok_or("no kernel")?;
+            Ok((format!("{name}: {}", variant.key), KernelSpecs::of(&variant.program).spec(&unit)?.images))
+        };
+        programs.variants.iter().map(one).collect()
+    };
+    for name in ["mha", "mha-cross", "bert-base-encoder", "gpt2-decoder", "llama-decoder"] {
+        let wrong: Vec<String> = convolves(name)?.into_iter().filter(|(_, images)| *images).map(|(name, _)| name).collect();
+        assert!(wrong.is_empty(), "{wrong:?}");
+    }
+    assert!(convolves("squeezenet-1.1")?.iter().all(|(_, images)| *images));
+    Ok(())
 }
