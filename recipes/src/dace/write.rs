@@ -6,6 +6,7 @@ use super::scopes::{Drawn, Unit as Drawing};
 use super::{code, names};
 use sdfg::{Nested, Operation, Role, Scope, Sdfg, State, Unit};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// The version whose form is written; later ones read it.
 const VERSION: &str = "1.0.2";
@@ -31,8 +32,15 @@ pub fn write(program: &Sdfg) -> Result<Value, DaceError> {
     let own: serde_json::Map<String, Value> =
         frames.names.all().filter(|(made, name)| made != name).map(|(made, name)| (made.clone(), json!(name))).collect();
     let sizes: serde_json::Map<String, Value> = program.sizes.iter().map(|(s, value)| (names::size(s), json!(value))).collect();
-    let dims: serde_json::Map<String, Value> =
-        program.dims.iter().filter_map(|(dim, size)| Some((dim.clone(), json!(program.sizes.get(size.as_sym()?)?)))).collect();
+    // Dims that have a size of their own: others are made of these.
+    let (mut dims, mut made) = (serde_json::Map::new(), BTreeSet::new());
+    for (dim, size) in &program.dims {
+        if let Some((symbol, value)) = size.as_sym().and_then(|symbol| Some((symbol, program.sizes.get(symbol)?)))
+            && made.insert(symbol.to_string())
+        {
+            dims.insert(dim.clone(), json!(value));
+        }
+    }
     let given: serde_json::Map<String, Value> = program
         .containers
         .values()

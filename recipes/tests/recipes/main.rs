@@ -10,6 +10,7 @@ mod checked_programs;
 mod clibrary;
 mod composed;
 mod cuda;
+mod dace;
 mod device_support;
 mod epilogues;
 mod faults;
