@@ -9,6 +9,7 @@ mod docs;
 #[cfg(unix)]
 mod gpu_script;
 mod import;
+mod loops;
 mod onnx;
 mod python;
 mod sites;
