@@ -139,9 +139,10 @@ impl Track<'_> {
     }
 }
 
-/// The next `count` configurations that kernels try, in turns.
-fn turns(tracks: &[&mut Track], count: usize) -> Vec<(String, KernelConfig)> {
-    let each: Vec<(&Track, Vec<u64>)> = tracks.iter().map(|track| (&**track, track.candidates.coming(count))).collect();
+/// The next `count` configurations that kernels try, in turns; the kernel for which `due` is least comes first.
+fn turns(tracks: &[&mut Track], count: usize, due: impl Fn(&Track) -> f64) -> Vec<(String, KernelConfig)> {
+    let mut each: Vec<(&Track, Vec<u64>)> = tracks.iter().map(|track| (&**track, track.candidates.coming(count))).collect();
+    each.sort_by(|(a, _), (b, _)| due(a).total_cmp(&due(b)));
     let turns = (0..count).flat_map(|turn| each.iter().filter_map(move |(track, numbers)| Some((track, *numbers.get(turn)?))));
     turns.map(|(track, n)| (track.space.name().to_string(), track.space.config(n))).take(count).collect()
 }
@@ -250,14 +251,14 @@ impl Sweeper<'_> {
                 (false, true) => track.spent / track.race.best_ms().unwrap_or(1.0).max(f64::MIN_POSITIVE).sqrt(),
             };
             let mut open: Vec<&mut Track> = tracks.iter_mut().filter(|t| !t.done).collect();
-            open.sort_by(|a, b| due(a).total_cmp(&due(b)));
-            let Some((track, others)) = open.split_first_mut() else { break };
+            let Some(next) = (0..open.len()).min_by(|a, b| due(open[*a]).total_cmp(&due(open[*b]))) else { break };
+            let track = open.swap_remove(next);
             if let Some(reason) = self.stopped(share) {
                 finish = reason;
                 break;
             }
             let before = track.spent;
-            self.advance(track, &costs, &|count| turns(others, count))?;
+            self.advance(track, &costs, &|count| turns(&open, count, due))?;
             *(if for_gain { &mut gainful } else { &mut equal }) += track.spent - before;
             let Some((goal, budget)) = self.options.settle.zip(self.options.budget) else { continue };
             let now = sum(tracks);
