@@ -183,7 +183,7 @@ fn sweeps() -> Vec<KernelSweep> {
     kernels().into_iter().enumerate().map(sweep).collect()
 }
 
-fn config_graph() -> ConfigGraph {
+fn config_graph() -> DrawnGraph {
     let mut noise = Noise(3);
     let layers = ["x", "qq kk vv", "beta", "alpha", "gamma", "out.dot", "n1", "u", "f2.dot", "y"];
     let kernels = ["qkv + AIB", "qkt", "SM", "gamma", "out", "BDRLN1", "linear1 + BRD", "linear2", "BDRLN2"];
@@ -192,7 +192,7 @@ fn config_graph() -> ConfigGraph {
     let mut begin = vec![0];
     for (layer, size) in sizes.iter().enumerate() {
         for place in 0..*size {
-            nodes.push(ConfigNode { layer, label: "h,b,j,k · k innermost".into(), chosen: place == (layer * 5) % size });
+            nodes.push(DrawnNode { layer, label: "h,b,j,k · k innermost".into(), chosen: place == (layer * 5) % size });
         }
         begin.push(nodes.len());
     }
@@ -201,11 +201,11 @@ fn config_graph() -> ConfigGraph {
             for to in begin[layer + 1]..begin[layer + 2] {
                 let chosen = nodes[from].chosen && nodes[to].chosen;
                 let time = Measured(Milliseconds(if chosen { 3.1 } else { 3.2 + 20.0 * noise.next() * noise.next() }));
-                edges.push(ConfigEdge { from, to, label: kernels[layer].into(), time, chosen, shortest: false });
+                edges.push(DrawnEdge { from, to, label: kernels[layer].into(), time, chosen, shortest: false });
             }
         }
     }
-    ConfigGraph { layers: layers.map(String::from).to_vec(), nodes, edges, omitted_nodes: 1240, omitted_edges: 20981 }
+    DrawnGraph { layers: layers.map(String::from).to_vec(), nodes, edges, omitted_nodes: 1240, omitted_edges: 20981 }
 }
 
 fn contenders() -> Vec<ContenderTimes> {
@@ -329,7 +329,7 @@ fn sample() -> Report {
         graph: graph(),
         comparison: rows
             .iter()
-            .map(|r| Comparison { kernels: vec![r.name.clone()], operators: r.holds.clone(), unfused: r.unfused, ours: r.ours })
+            .map(|r| KernelComparison { kernels: vec![r.name.clone()], operators: r.holds.clone(), unfused: r.unfused, ours: r.ours })
             .collect(),
         operators: LINES.iter().map(|l| row(l.0, &[l], false)).collect(),
         roofline: Roofline {
@@ -391,8 +391,8 @@ fn sample() -> Report {
         }),
         certainty: Some(Certainty { redraws: 50, best: 0.84, worst_regret: 0.012 }),
         policy: vec![
-            policy("alpha.softmax", Policy::Saved, 1.5, "its gradient needs the value itself"),
-            policy("alpha.mask", Policy::Recomputed, 1.5, "Philox makes it again from seed, step and name"),
+            policy("alpha.softmax", ReportedPolicy::Saved, 1.5, "its gradient needs the value itself"),
+            policy("alpha.mask", ReportedPolicy::Recomputed, 1.5, "Philox makes it again from seed, step and name"),
         ],
         refusals: vec![FusionRefusal {
             first: "scaled softmax".into(),

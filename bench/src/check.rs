@@ -82,7 +82,7 @@ fn numbers(path: &str, value: &Value) -> Result<(), CheckError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ConfigNode, GraphEdge, KernelSweep, WaterfallStep};
+    use crate::model::{DrawnNode, GraphEdge, KernelSweep, WaterfallStep};
     use crate::unit::{Bytes, Milliseconds, Quantity};
     use sdfg::Class;
 
@@ -114,7 +114,7 @@ mod tests {
         report.graph.edges.push(GraphEdge { from: "a".into(), to: "b".into(), tensor: "x".into(), bytes: Bytes(1), memlet: String::new() });
         assert!(message(&report).starts_with("report value graph.edges[0].from names a"));
         let mut report = Report::default();
-        report.config_graph.nodes.push(ConfigNode { layer: 0, label: "x".into(), chosen: true });
+        report.config_graph.nodes.push(DrawnNode { layer: 0, label: "x".into(), chosen: true });
         assert!(message(&report).starts_with("report value config_graph.nodes[0].layer names 0"));
         let sweep = KernelSweep { kernel: "SM".into(), class: Class::Normalization, configurations: vec![], chosen: Some(0) };
         let report = Report { sweeps: vec![sweep], ..Report::default() };

@@ -29,7 +29,7 @@ pub struct Report {
     pub graph: DataflowGraph,
     /// Every kernel of the plan and of the unfused program once, matched with the kernels that compute the same.
     #[serde(default)]
-    pub comparison: Vec<Comparison>,
+    pub comparison: Vec<KernelComparison>,
     /// One row for each operator of the unfused program (Table III).
     #[serde(default)]
     pub operators: Vec<OperatorRow>,
@@ -51,7 +51,7 @@ pub struct Report {
     #[serde(default)]
     pub sweeps: Vec<KernelSweep>,
     #[serde(default)]
-    pub config_graph: ConfigGraph,
+    pub config_graph: DrawnGraph,
     #[serde(default)]
     pub roofline: Roofline,
     /// Tables IV and V. The contender that is ours is marked; the others were interleaved with it.
@@ -143,7 +143,7 @@ pub struct GraphEdge {
 /// Kernels of the plan, and the kernels of the unfused program that together compute the same: the smallest groups whose times can be
 /// compared. Either side may be empty: a relayout, or an operator for which the plan needs no kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Comparison {
+pub struct KernelComparison {
     pub kernels: Vec<String>,
     pub operators: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -152,13 +152,17 @@ pub struct Comparison {
     pub ours: Option<Time>,
 }
 
-impl Comparison {
+impl KernelComparison {
     pub fn speedup(&self) -> Option<f64> {
         quotient(self.unfused?.value().0, self.ours?.value().0)
     }
 
     /// Milliseconds of all kernels of one side; `None` where one has no time.
-    pub fn total(rows: &[Comparison], names: fn(&Comparison) -> &[String], time: fn(&Comparison) -> Option<Time>) -> Option<f64> {
+    pub fn total(
+        rows: &[KernelComparison],
+        names: fn(&KernelComparison) -> &[String],
+        time: fn(&KernelComparison) -> Option<Time>,
+    ) -> Option<f64> {
         let all = rows.iter().filter(|row| !names(row).is_empty());
         all.map(|row| time(row).map(|t| t.value().0)).sum::<Option<f64>>().map(|ms| ms + 0.0)
     }
@@ -377,11 +381,11 @@ impl KernelSweep {
 
 /// The layout-configuration DAG (Fig. 6), or an excerpt of it around the chosen path.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ConfigGraph {
+pub struct DrawnGraph {
     /// The tensors or cuts between kernels, from source to sink.
     pub layers: Vec<String>,
-    pub nodes: Vec<ConfigNode>,
-    pub edges: Vec<ConfigEdge>,
+    pub nodes: Vec<DrawnNode>,
+    pub edges: Vec<DrawnEdge>,
     /// Nodes and edges of the whole graph that are not listed here.
     #[serde(default)]
     pub omitted_nodes: u64,
@@ -390,7 +394,7 @@ pub struct ConfigGraph {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ConfigNode {
+pub struct DrawnNode {
     /// Index into `layers`.
     pub layer: usize,
     /// The layouts.
@@ -399,7 +403,7 @@ pub struct ConfigNode {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ConfigEdge {
+pub struct DrawnEdge {
     /// Indices into `nodes`.
     pub from: usize,
     pub to: usize,
@@ -538,7 +542,7 @@ impl std::fmt::Display for Certainty {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Policy {
+pub enum ReportedPolicy {
     Saved,
     Recomputed,
 }
@@ -547,7 +551,7 @@ pub enum Policy {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PolicyRow {
     pub tensor: String,
-    pub policy: Policy,
+    pub policy: ReportedPolicy,
     pub bytes: Bytes,
     #[serde(default)]
     pub reason: String,

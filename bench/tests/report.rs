@@ -46,7 +46,7 @@ fn full(name: &str) -> Report {
         flop: Flop(5),
         details: IndexMap::from([(text(), text())]),
     };
-    let config = |layer| ConfigNode { layer, label: text(), chosen: true };
+    let config = |layer| DrawnNode { layer, label: text(), chosen: true };
     Report {
         program: text(),
         about: text(),
@@ -63,7 +63,7 @@ fn full(name: &str) -> Report {
             nodes: vec![node("1"), node("2")],
             edges: vec![GraphEdge { from: text() + "1", to: text() + "2", tensor: text(), bytes: Bytes(40), memlet: text() }],
         },
-        comparison: vec![Comparison {
+        comparison: vec![KernelComparison {
             kernels: vec![text()],
             operators: vec![text(), text()],
             unfused: Some(ms(2.0)),
@@ -97,10 +97,10 @@ fn full(name: &str) -> Report {
             configurations: vec![SweptConfiguration { label: text(), median: Measured(Milliseconds(1.0)), intuitive: true }],
             chosen: Some(0),
         }],
-        config_graph: ConfigGraph {
+        config_graph: DrawnGraph {
             layers: vec![text(), text()],
             nodes: vec![config(0), config(1)],
-            edges: vec![ConfigEdge { from: 0, to: 1, label: text(), time: Measured(Milliseconds(1.0)), chosen: true, shortest: true }],
+            edges: vec![DrawnEdge { from: 0, to: 1, label: text(), time: Measured(Milliseconds(1.0)), chosen: true, shortest: true }],
             omitted_nodes: 1,
             omitted_edges: 0,
         },
@@ -130,7 +130,7 @@ fn full(name: &str) -> Report {
                 Life { name: text() + "2", bytes: 4 << 20, offset: 0, first: 1, last: 1, kept: true, over: Some(text()) },
             ],
         },
-        policy: vec![PolicyRow { tensor: text(), policy: Policy::Recomputed, bytes: Bytes(1), reason: text() }],
+        policy: vec![PolicyRow { tensor: text(), policy: ReportedPolicy::Recomputed, bytes: Bytes(1), reason: text() }],
         refusals: vec![FusionRefusal { first: text(), second: text(), reason: text(), kind: text() }],
         phases: vec![],
     }
@@ -220,7 +220,7 @@ fn captions_name_machine_and_command() {
 /// Compared times add up to all kernels of both sides; a kernel without a partner counts in its own sum alone.
 #[test]
 fn compared_times_add_up() {
-    let row = |kernels: &[&str], operators: &[&str], unfused: Option<f64>, ours: Option<f64>| Comparison {
+    let row = |kernels: &[&str], operators: &[&str], unfused: Option<f64>, ours: Option<f64>| KernelComparison {
         kernels: kernels.iter().map(|k| k.to_string()).collect(),
         operators: operators.iter().map(|o| o.to_string()).collect(),
         unfused: unfused.map(ms),

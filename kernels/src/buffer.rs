@@ -3,7 +3,7 @@
 use crate::elements::ElementRows;
 use crate::error::KernelError;
 use ndarray::{ArrayD, IxDyn};
-use sdfg::layout::Step;
+use sdfg::layout::BlockedStride;
 use sdfg::{Container, Dtype, Layout};
 use std::alloc::{Layout as Memory, alloc, dealloc};
 use std::ptr::NonNull;
@@ -185,7 +185,7 @@ impl AlignedBuffer {
 }
 
 /// Where the elements of an array are, each in a number of bytes.
-fn steps(bytes: usize, container: &Container, layout: &Layout, shape: &[usize]) -> Result<Vec<Step>, KernelError> {
+fn steps(bytes: usize, container: &Container, layout: &Layout, shape: &[usize]) -> Result<Vec<BlockedStride>, KernelError> {
     let steps = layout.steps(&container.dims, shape).ok_or_else(|| layout_error(container, layout))?;
     let elements = layout.extent(&container.dims, shape).unwrap_or(usize::MAX);
     if container.dtype.bytes(elements as u64) as usize > bytes {

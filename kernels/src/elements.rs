@@ -1,7 +1,7 @@
 //! Elements of a container in memory: what they are stored as, and where the runs of an array lie.
 
 use rayon::prelude::*;
-use sdfg::layout::Step;
+use sdfg::layout::BlockedStride;
 
 /// Elements from which on all cores go over an array.
 const PARALLEL: usize = 1 << 16;
@@ -9,14 +9,14 @@ const PARALLEL: usize = 1 << 16;
 /// The runs of an array along its last axis, and where their elements lie.
 pub struct ElementRows<'a> {
     /// Extents and steps of the axes before the last.
-    outer: Vec<(usize, Step)>,
-    last: Option<&'a Step>,
+    outer: Vec<(usize, BlockedStride)>,
+    last: Option<&'a BlockedStride>,
     /// Elements of a run; at least 1.
     long: usize,
 }
 
 impl<'a> ElementRows<'a> {
-    pub fn new(shape: &[usize], steps: &'a [Step]) -> Self {
+    pub fn new(shape: &[usize], steps: &'a [BlockedStride]) -> Self {
         let outer = shape.iter().copied().zip(steps.iter().copied()).take(shape.len().saturating_sub(1)).collect();
         ElementRows { outer, last: steps.last(), long: shape.last().copied().unwrap_or(1).max(1) }
     }

@@ -4,7 +4,7 @@ use crate::c_form::CForm;
 use crate::codegen_version::codegen_version;
 use crate::error::KernelError;
 use crate::images;
-use crate::phases::{Partition, Phase, PhaseRun, Share};
+use crate::phases::{PartitionIndex, Phase, PhaseRun, WorkerShare};
 use crate::pool::{Pool, Working};
 use indexmap::{IndexMap, IndexSet};
 use rayon::prelude::*;
@@ -361,7 +361,7 @@ pub trait Executable: Send + Sync {
     }
 
     /// How its points can be divided among workers by their positions along an index.
-    fn partition(&self) -> Option<Partition> {
+    fn partition(&self) -> Option<PartitionIndex> {
         None
     }
 
@@ -375,7 +375,7 @@ pub trait Executable: Send + Sync {
     /// # Safety
     /// As for [`Executable::run`]; the working memory is all that [`Executable::working`] asks for; all phases before this one are complete
     /// as far as this share needs them.
-    unsafe fn work(&self, _phase: usize, _worker: usize, _share: Share, _run: &PhaseRun) -> bool {
+    unsafe fn work(&self, _phase: usize, _worker: usize, _share: WorkerShare, _run: &PhaseRun) -> bool {
         true
     }
 

@@ -3,7 +3,7 @@
 
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
-use crate::phases::{Part, Share};
+use crate::phases::{AccessedPart, WorkerShare};
 use sdfg::config::KernelConfig;
 use sdfg::library::scatter::parts;
 use sdfg::{Dtype, Expr, Index, Layout, Op, Unit};
@@ -55,7 +55,7 @@ impl NamedRows {
     ///
     /// # Errors
     /// Sizes without a value.
-    pub fn new(spec: &KernelSpec, config: &KernelConfig, part: &dyn Fn(usize) -> Part) -> Result<Self, KernelError> {
+    pub fn new(spec: &KernelSpec, config: &KernelConfig, part: &dyn Fn(usize) -> AccessedPart) -> Result<Self, KernelError> {
         let mut found = NamedRows { kernel: spec.name.clone(), ..NamedRows::default() };
         match &spec.unit {
             Unit::Scope(scope) => {
@@ -97,7 +97,7 @@ impl NamedRows {
         config: &KernelConfig,
         around: &[&Index],
         reading: Reading,
-        part: &dyn Fn(usize) -> Part,
+        part: &dyn Fn(usize) -> AccessedPart,
     ) -> Result<(), KernelError> {
         let Reading { data, subscripts, table, axis } = reading;
         // A view and what is held on chip lie inside of another kernel's argument, or of none.
@@ -118,8 +118,8 @@ impl NamedRows {
             ranges.push((&index.name, (start..stop).step_by(step.max(1) as usize).collect()));
         }
         let along = match part(argument) {
-            Part::Along(axis) => Some(axis),
-            Part::Whole | Part::Own => None,
+            AccessedPart::Along(axis) => Some(axis),
+            AccessedPart::Whole | AccessedPart::Own => None,
         };
         let mut names = Names {
             argument,
@@ -161,13 +161,13 @@ impl NamedRows {
     ///
     /// # Safety
     /// As for [`crate::Executable::work`].
-    pub unsafe fn check(&self, worker: usize, share: Share, arguments: &[*mut u8]) {
+    pub unsafe fn check(&self, worker: usize, share: WorkerShare, arguments: &[*mut u8]) {
         for names in &self.names {
             let mine = |n: usize| match (share, names.along) {
-                (Share::Along { from, to }, Some(axis)) => (from..to).contains(&names.subscripts[n * names.rank + axis]),
+                (WorkerShare::Along { from, to }, Some(axis)) => (from..to).contains(&names.subscripts[n * names.rank + axis]),
                 _ => worker == 0,
             };
-            if worker != 0 && !matches!((share, names.along), (Share::Along { .. }, Some(_))) {
+            if worker != 0 && !matches!((share, names.along), (WorkerShare::Along { .. }, Some(_))) {
                 continue;
             }
             for (n, offset) in names.offsets.iter().enumerate().filter(|(n, _)| mine(*n)) {

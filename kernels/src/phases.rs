@@ -25,13 +25,13 @@ pub enum Spread {
 /// Memory that a phase reads or writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Touch {
-    pub place: Place,
+    pub place: PhaseMemory,
     pub written: bool,
-    pub part: Part,
+    pub part: AccessedPart,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PhaseMemory {
     /// An argument, by its number.
     Argument(usize),
     /// The worker's own working memory.
@@ -42,10 +42,10 @@ pub enum Place {
 
 /// Which part of it a worker touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum AccessedPart {
     /// Any part.
     Whole,
-    /// Elements whose position along this dim is in the worker's range of the kernel's [`Partition`].
+    /// Elements whose position along this dim is in the worker's range of the kernel's [`PartitionIndex`].
     Along(usize),
     /// What belongs to the worker.
     Own,
@@ -53,7 +53,7 @@ pub enum Part {
 
 /// An index by which a kernel's points can be divided among workers: the outermost one of its shared loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Partition {
+pub struct PartitionIndex {
     /// Positions along the index.
     pub size: i64,
     /// Positions that cannot be divided: those of a tile or of a block of lanes.
@@ -62,12 +62,12 @@ pub struct Partition {
 
 /// The work of one worker in one phase.
 #[derive(Clone, Copy)]
-pub enum Share<'a> {
+pub enum WorkerShare<'a> {
     /// All of it, since the others do nothing.
     All,
     /// What a static partition gives out.
     Taken(&'a StaticPartition),
-    /// The points whose position along the index of the kernel's [`Partition`] is in a range.
+    /// The points whose position along the index of the kernel's [`PartitionIndex`] is in a range.
     Along { from: i64, to: i64 },
 }
 
@@ -81,7 +81,7 @@ impl Spread {
     }
 }
 
-impl Share<'_> {
+impl WorkerShare<'_> {
     /// The points of a range of positions, where each step along the index has `points` of them.
     pub(crate) fn points(from: i64, to: i64, step: i64, points: i64) -> Range<i64> {
         from / step * points..(to + step - 1) / step * points

@@ -11,7 +11,7 @@ mod synthetic;
 
 use layouts::Model;
 use layouts::certificate::Certificate;
-use layouts::exact::{self, Limits};
+use layouts::exact::{self, SearchLimits};
 use layouts::relayout::RelayoutCosts;
 use layouts::selection::exactly;
 use layouts::verify::verify;
@@ -26,7 +26,7 @@ fn main() -> std::process::ExitCode {
         choices += all.len();
         let costs = RelayoutCosts::new(&program, &store);
         let Ok(model) = Model::new(&program, &store, &costs) else { continue };
-        let mut ways = [Limits::default(), Limits { table: 2, work: u64::MAX }].into_iter().map(|limits| {
+        let mut ways = [SearchLimits::default(), SearchLimits { table: 2, work: u64::MAX }].into_iter().map(|limits| {
             let optimum = exact::solve(&model, limits);
             let selection = exactly(&model, &costs, &optimum);
             let certificate = Certificate::new(&program, &store, &model, &optimum.into(), selection.unmeasured().count());

@@ -3,9 +3,9 @@
 //! `cargo bench -p recipes --bench choosing`. Stacked projections, b=8, j=512, bf16; times are made up from configurations.
 
 use criterion::{Criterion, Throughput};
-use kernels::target::cuda::cublaslt::Fused;
+use kernels::target::cuda::cublaslt::FusedContraction;
 use kernels::target::shim::ShimDevice;
-use layouts::measure::space::{Bench, Check, Clock, Fault, KernelSpace, Timing};
+use layouts::measure::space::{Bench, Check, Clock, Fault, KernelSpace, TimingResult};
 use layouts::{Session, Store, SweepOptions, Sweeper, sweep};
 use recipes::load::Overrides;
 use recipes::pipeline::measure::sweep::build_problem;
@@ -28,11 +28,11 @@ impl Bench for Instantly<'_> {
         Ok(Check { ratio: 0.0 })
     }
 
-    fn time(&mut self, _: &str, config: &KernelConfig, _: Duration) -> Result<Timing, Fault> {
+    fn time(&mut self, _: &str, config: &KernelConfig, _: Duration) -> Result<TimingResult, Fault> {
         self.timed += 1;
         self.enough.fetch_or(self.timed >= CONFIGURATIONS, Ordering::Relaxed);
         let digest = config.to_string().bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-        Ok(Timing::Samples(vec![0.02 + f64::from(digest % 256) / 2000.0; 3]))
+        Ok(TimingResult::Samples(vec![0.02 + f64::from(digest % 256) / 2000.0; 3]))
     }
 }
 
@@ -47,7 +47,7 @@ impl Clock for Watch {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-pytorch.yaml");
     let overrides = Overrides { dtype: Some(sdfg::Dtype::Bf16), narrow: true, ..Overrides::default() };
-    let programs = programs_on(&recipes::load::load(&path, &overrides)?, false, Some(Fused::has))?;
+    let programs = programs_on(&recipes::load::load(&path, &overrides)?, false, Some(FusedContraction::has))?;
     let variant = programs.variants.iter().find(|v| v.key.to_string() == "stacked wq+wk+wv").ok_or("the recipe has no stacked program")?;
     // Its spaces are those of a GPU; nothing runs on it.
     let device = ShimDevice::new(std::env::temp_dir());

@@ -7,7 +7,7 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 use kernels::Toolchain;
 use kernels::pool::Pool;
 use kernels::target::cpu::Cores;
-use layouts::measure::space::{Bench, KernelSpace, Timing};
+use layouts::measure::space::{Bench, KernelSpace, TimingResult};
 use recipes::pipeline::measure::device_bench::DeviceBench;
 use recipes::pipeline::measure::swept_kernel::swept_kernels;
 use sdfg::Sdfg;
@@ -49,8 +49,8 @@ fn kernels(criterion: &mut Criterion, of: &str, program: &Sdfg, seen: &mut BTree
                 bench.samples = times as usize;
                 // The sweep's own clock stops at some hundred runs: their mean stands for the other runs.
                 let ms = match bench.time(kernel.name(), &config, Duration::from_secs(60)) {
-                    Ok(Timing::Samples(samples)) => samples.iter().sum::<f64>() / samples.len() as f64,
-                    Ok(Timing::ExceededAfter(ms)) => ms,
+                    Ok(TimingResult::Samples(samples)) => samples.iter().sum::<f64>() / samples.len() as f64,
+                    Ok(TimingResult::ExceededAfter(ms)) => ms,
                     Err(fault) => panic!("{}: {fault}", kernel.name()),
                 };
                 Duration::from_secs_f64(ms * times as f64 / 1e3)

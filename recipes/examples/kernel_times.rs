@@ -7,7 +7,7 @@
 use kernels::Toolchain;
 use kernels::pool::Pool;
 use kernels::target::cpu::Cores;
-use layouts::measure::space::{Bench, KernelSpace, Timing};
+use layouts::measure::space::{Bench, KernelSpace, TimingResult};
 use recipes::pipeline::measure::device_bench::DeviceBench;
 use recipes::pipeline::measure::dim_order::follows;
 use recipes::pipeline::measure::swept_kernel::swept_kernels;
@@ -45,11 +45,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             seen.push(identity);
             let config = kernel.config(n);
             match bench.time(kernel.name(), &config, Duration::from_secs(10)) {
-                Ok(Timing::Samples(mut samples)) => {
+                Ok(TimingResult::Samples(mut samples)) => {
                     samples.sort_by(f64::total_cmp);
                     found.push((samples[samples.len() / 2], config.knobs.to_string()));
                 }
-                Ok(Timing::ExceededAfter(ms)) => println!("{:<16} more than {ms:.0} ms  {}", kernel.name(), config.knobs),
+                Ok(TimingResult::ExceededAfter(ms)) => println!("{:<16} more than {ms:.0} ms  {}", kernel.name(), config.knobs),
                 Err(fault) => println!("{:<16} {fault}  {}", kernel.name(), config.knobs),
             }
         }

@@ -16,7 +16,7 @@ use std::time::Instant;
 /// What a command is at, in the order in which it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum CommandPhase {
     /// Reading and resolving the recipe.
     Load,
     Differentiate,
@@ -40,38 +40,38 @@ pub enum Phase {
     Other,
 }
 
-impl Phase {
-    pub const ALL: [Phase; 13] = [
-        Phase::Load,
-        Phase::Differentiate,
-        Phase::Rewrite,
-        Phase::Fuse,
-        Phase::Compose,
-        Phase::Check,
-        Phase::Enumerate,
-        Phase::Compile,
-        Phase::Measure,
-        Phase::Select,
-        Phase::Race,
-        Phase::Report,
-        Phase::Other,
+impl CommandPhase {
+    pub const ALL: [CommandPhase; 13] = [
+        CommandPhase::Load,
+        CommandPhase::Differentiate,
+        CommandPhase::Rewrite,
+        CommandPhase::Fuse,
+        CommandPhase::Compose,
+        CommandPhase::Check,
+        CommandPhase::Enumerate,
+        CommandPhase::Compile,
+        CommandPhase::Measure,
+        CommandPhase::Select,
+        CommandPhase::Race,
+        CommandPhase::Report,
+        CommandPhase::Other,
     ];
 
     pub fn name(self) -> &'static str {
         match self {
-            Phase::Load => "load",
-            Phase::Differentiate => "differentiate",
-            Phase::Rewrite => "rewrite",
-            Phase::Fuse => "fuse",
-            Phase::Compose => "compose",
-            Phase::Check => "check",
-            Phase::Enumerate => "enumerate",
-            Phase::Compile => "compile",
-            Phase::Measure => "measure",
-            Phase::Select => "select",
-            Phase::Race => "race",
-            Phase::Report => "report",
-            Phase::Other => "other",
+            CommandPhase::Load => "load",
+            CommandPhase::Differentiate => "differentiate",
+            CommandPhase::Rewrite => "rewrite",
+            CommandPhase::Fuse => "fuse",
+            CommandPhase::Compose => "compose",
+            CommandPhase::Check => "check",
+            CommandPhase::Enumerate => "enumerate",
+            CommandPhase::Compile => "compile",
+            CommandPhase::Measure => "measure",
+            CommandPhase::Select => "select",
+            CommandPhase::Race => "race",
+            CommandPhase::Report => "report",
+            CommandPhase::Other => "other",
         }
     }
 }
@@ -79,7 +79,7 @@ impl Phase {
 /// The time of one phase.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PhaseRow {
-    pub phase: Phase,
+    pub phase: CommandPhase,
     pub wall_s: f64,
     /// Of all threads and compilers.
     pub cpu_s: f64,
@@ -127,7 +127,7 @@ static BESIDE: AtomicU64 = AtomicU64::new(0);
 /// The open phases of a thread, and when its time was last given to one.
 struct Open {
     main: bool,
-    phases: Vec<Phase>,
+    phases: Vec<CommandPhase>,
     wall: Instant,
     cpu: f64,
 }
@@ -173,17 +173,17 @@ impl Open {
 /// Opens the account; the calling thread is the main one.
 pub fn start() {
     *SPENT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Spent { wall: [0.0; 13], cpu: [0.0; 13], beside: [0.0; 13] });
-    OPEN.set(Some(Open { phases: vec![Phase::Other], ..Open::new(true) }));
+    OPEN.set(Some(Open { phases: vec![CommandPhase::Other], ..Open::new(true) }));
 }
 
 /// Does something in a phase. Costs a microsecond or two, and nothing that counts without an open account.
-pub fn during<T>(phase: Phase, work: impl FnOnce() -> T) -> T {
+pub fn during<T>(phase: CommandPhase, work: impl FnOnce() -> T) -> T {
     let _open = enter(phase);
     work()
 }
 
 /// Opens a phase until the guard is dropped.
-pub fn enter(phase: Phase) -> InPhase {
+pub fn enter(phase: CommandPhase) -> InPhase {
     let kept = SPENT.lock().unwrap_or_else(PoisonError::into_inner).is_some();
     if kept {
         OPEN.with_borrow_mut(|open| {
@@ -224,14 +224,14 @@ pub fn so_far(counts: Counts) -> Option<Timings> {
 impl Timings {
     fn of(Spent { mut wall, cpu, beside }: Spent, counts: Counts) -> Timings {
         // The main thread waits for passes on other threads in `Rewrite`.
-        let (waited, others) = (wall[Phase::Rewrite as usize], beside.iter().sum::<f64>());
+        let (waited, others) = (wall[CommandPhase::Rewrite as usize], beside.iter().sum::<f64>());
         if others > 0.0 {
             let scale = (waited / others).min(1.0);
-            wall[Phase::Rewrite as usize] -= scale * others;
+            wall[CommandPhase::Rewrite as usize] -= scale * others;
             wall.iter_mut().zip(beside).for_each(|(wall, beside)| *wall += scale * beside);
         }
-        let row = |phase: Phase| PhaseRow { phase, wall_s: wall[phase as usize].max(0.0), cpu_s: cpu[phase as usize] };
-        Timings { wall_s: wall.iter().sum(), cpu_s: cpu.iter().sum(), phases: Phase::ALL.map(row).to_vec(), counts }
+        let row = |phase: CommandPhase| PhaseRow { phase, wall_s: wall[phase as usize].max(0.0), cpu_s: cpu[phase as usize] };
+        Timings { wall_s: wall.iter().sum(), cpu_s: cpu.iter().sum(), phases: CommandPhase::ALL.map(row).to_vec(), counts }
     }
 }
 
@@ -243,16 +243,19 @@ mod tests {
     #[test]
     fn phases_add_up_and_the_innermost_one_counts() {
         start();
-        during(Phase::Rewrite, || {
+        during(CommandPhase::Rewrite, || {
             std::thread::sleep(Duration::from_millis(20));
-            during(Phase::Fuse, || std::thread::sleep(Duration::from_millis(40)));
-            let other = std::thread::spawn(|| during(Phase::Compose, || std::thread::sleep(Duration::from_millis(60))));
+            during(CommandPhase::Fuse, || std::thread::sleep(Duration::from_millis(40)));
+            let other = std::thread::spawn(|| during(CommandPhase::Compose, || std::thread::sleep(Duration::from_millis(60))));
             assert!(other.join().is_ok());
         });
         let found = so_far(Counts::default());
-        let wall = |phase: Phase| found.as_ref().map_or(0.0, |found| found.phases[phase as usize].wall_s);
-        assert!(wall(Phase::Fuse) >= 0.04 && wall(Phase::Compose) >= 0.05 && wall(Phase::Rewrite) >= 0.019, "{found:?}");
-        let (sum, whole) = (Phase::ALL.map(wall).iter().sum::<f64>(), found.as_ref().map_or(0.0, |found| found.wall_s));
-        assert!((sum - whole).abs() < 1e-9 && whole < 10.0 && found.is_some_and(|found| found.phases.len() == Phase::ALL.len()));
+        let wall = |phase: CommandPhase| found.as_ref().map_or(0.0, |found| found.phases[phase as usize].wall_s);
+        assert!(
+            wall(CommandPhase::Fuse) >= 0.04 && wall(CommandPhase::Compose) >= 0.05 && wall(CommandPhase::Rewrite) >= 0.019,
+            "{found:?}"
+        );
+        let (sum, whole) = (CommandPhase::ALL.map(wall).iter().sum::<f64>(), found.as_ref().map_or(0.0, |found| found.wall_s));
+        assert!((sum - whole).abs() < 1e-9 && whole < 10.0 && found.is_some_and(|found| found.phases.len() == CommandPhase::ALL.len()));
     }
 }

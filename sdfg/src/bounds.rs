@@ -20,7 +20,7 @@ impl Eq for Bounds {}
 
 /// Bounds under sizes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Interval {
+pub struct ValueInterval {
     pub low: f64,
     pub high: f64,
     pub open: [bool; 2],
@@ -31,12 +31,12 @@ impl Bounds {
     ///
     /// # Errors
     /// What a bound reads besides numbers and sizes; a size without a value.
-    pub fn under(&self, sizes: &Bindings) -> Result<Interval, NotConstant> {
-        Ok(Interval { low: self.low.constant(sizes)?, high: self.high.constant(sizes)?, open: self.open })
+    pub fn under(&self, sizes: &Bindings) -> Result<ValueInterval, NotConstant> {
+        Ok(ValueInterval { low: self.low.constant(sizes)?, high: self.high.constant(sizes)?, open: self.open })
     }
 }
 
-impl Interval {
+impl ValueInterval {
     /// Whether a value lies within. NaN does not.
     pub fn contains(&self, value: f64) -> bool {
         let above = if self.open[0] { value > self.low } else { value >= self.low };
@@ -90,7 +90,7 @@ impl Interval {
     }
 }
 
-impl fmt::Display for Interval {
+impl fmt::Display for ValueInterval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (opens, closes) = (if self.open[0] { '(' } else { '[' }, if self.open[1] { ')' } else { ']' });
         write!(f, "{opens}{}, {}{closes}", self.low, self.high)
@@ -112,7 +112,7 @@ mod tests {
             (-inf, 0.0, [true, false]),
             (4.0, 5.0, [false, true]),
         ] {
-            let interval = Interval { low, high, open };
+            let interval = ValueInterval { low, high, open };
             for n in 0..400 {
                 let from = -2.0 + f64::from(n) / 100.0;
                 let (real, whole) = (interval.drawn(from, false), interval.drawn(from, true));
@@ -124,12 +124,12 @@ mod tests {
 
     #[test]
     fn bounds_are_left_out_where_they_are_open() {
-        let labels = Interval { low: 0.0, high: 10.0, open: [false, true] };
+        let labels = ValueInterval { low: 0.0, high: 10.0, open: [false, true] };
         assert_eq!(labels.to_string(), "[0, 10)");
         assert!([0.0, 9.0, 9.5].iter().all(|v| labels.contains(*v)) && [-0.5, 10.0, f64::NAN].iter().all(|v| !labels.contains(*v)));
         assert_eq!(labels.whole_numbers(), Some((0.0, 9.0)));
-        let few = Interval { low: 0.25, high: 0.75, open: [false, false] };
+        let few = ValueInterval { low: 0.25, high: 0.75, open: [false, false] };
         assert!(few.is_empty(true) && !few.is_empty(false));
-        assert!(Interval { low: 1.0, high: 1.0, open: [true, false] }.is_empty(false));
+        assert!(ValueInterval { low: 1.0, high: 1.0, open: [true, false] }.is_empty(false));
     }
 }

@@ -26,7 +26,7 @@ pub struct Function {
     /// Roundings that one evaluation in generated code counts as, in unit roundoffs of its value.
     pub roundings: u64,
     pub growth: Growth,
-    pub derivative: Derivative,
+    pub derivative: ScalarDerivative,
     pub code: Code,
     /// Arguments, from and to, within which it is defined and smooth; tests compare values and derivatives there.
     pub domain: (f64, f64),
@@ -56,7 +56,7 @@ pub enum Growth {
 
 /// The derivative of `y = f(x)`, as code of `x` and `y`.
 #[derive(Clone, Copy)]
-pub enum Derivative {
+pub enum ScalarDerivative {
     /// The seed (the derivative of something by `y`) becomes its derivative by `x`: `pull(seed, x, y)`.
     Pull(fn(Scalar, &Scalar, &Scalar) -> Scalar),
     /// `dy/dx = scale · slope(x, y)`, where the slope reaches 0: there the seed is not multiplied with what has no bound.
@@ -121,7 +121,7 @@ functions! {
         flop: 0,
         roundings: 0,
         growth: Growth::Linear,
-        derivative: Derivative::Pull(|seed, _, _| negative(seed)),
+        derivative: ScalarDerivative::Pull(|seed, _, _| negative(seed)),
         code: Code::Inline("(-{})"),
         domain: (-5.0, 5.0),
     };
@@ -132,7 +132,7 @@ functions! {
         flop: 1,
         roundings: FUNCTION,
         growth: Growth::Steep,
-        derivative: Derivative::Saturating { scale: 1.0, slope: |_, y| y.clone() },
+        derivative: ScalarDerivative::Saturating { scale: 1.0, slope: |_, y| y.clone() },
         code: Code::Called { c: double_only("__builtin_exp(x)"), cuda: double_only("exp(x)") },
         domain: (-87.0, 88.7),
     };
@@ -143,7 +143,7 @@ functions! {
         flop: 1,
         roundings: FUNCTION,
         growth: Growth::Steep,
-        derivative: Derivative::Pull(|seed, x, _| seed / x.clone()),
+        derivative: ScalarDerivative::Pull(|seed, x, _| seed / x.clone()),
         code: Code::Called { c: double_only("__builtin_log(x)"), cuda: each("log(x)", "logf(x)") },
         domain: (0.5, 2.0),
     };
@@ -155,7 +155,7 @@ functions! {
         flop: 1,
         roundings: FUNCTION,
         growth: Growth::Steep,
-        derivative: Derivative::Pull(|seed, x, _| seed / (Scalar::Const(1.0) + x.clone())),
+        derivative: ScalarDerivative::Pull(|seed, x, _| seed / (Scalar::Const(1.0) + x.clone())),
         code: Code::Called { c: each("__builtin_log1p(x)", "__builtin_log1pf(x)"), cuda: each("log1p(x)", "log1pf(x)") },
         domain: (-0.9, 100.0),
     };
@@ -167,7 +167,7 @@ functions! {
         flop: 1,
         roundings: FUNCTION,
         growth: Growth::Steep,
-        derivative: Derivative::Pull(|seed, x, y| seed * Scalar::Const(-0.5) * y.clone() / x.clone()),
+        derivative: ScalarDerivative::Pull(|seed, x, y| seed * Scalar::Const(-0.5) * y.clone() / x.clone()),
         code: Code::Inline("(1 / r_sqrt({}))"),
         domain: (0.01, 100.0),
     };
@@ -178,7 +178,7 @@ functions! {
         flop: 1,
         roundings: FUNCTION,
         growth: Growth::Bounded,
-        derivative: Derivative::Saturating { scale: 1.0, slope: |_, y| Scalar::Const(1.0) - y.clone() * y.clone() },
+        derivative: ScalarDerivative::Saturating { scale: 1.0, slope: |_, y| Scalar::Const(1.0) - y.clone() * y.clone() },
         code: Code::Called { c: double_only("__builtin_tanh(x)"), cuda: each("tanh(x)", "tanhf(x)") },
         domain: (-12.0, 12.0),
     };
@@ -190,7 +190,7 @@ functions! {
         flop: 1,
         roundings: FUNCTION,
         growth: Growth::Bounded,
-        derivative: Derivative::Saturating {
+        derivative: ScalarDerivative::Saturating {
             scale: std::f64::consts::FRAC_2_SQRT_PI,
             slope: |x, _| Scalar::unary(Unary::Exp, negative(x.clone() * x.clone())),
         },
@@ -204,7 +204,7 @@ functions! {
         flop: 1,
         roundings: FUNCTION,
         growth: Growth::Steep,
-        derivative: Derivative::Pull(|seed, _, y| seed * Scalar::Const(0.5) / y.clone()),
+        derivative: ScalarDerivative::Pull(|seed, _, y| seed * Scalar::Const(0.5) / y.clone()),
         code: Code::Called { c: each("__builtin_sqrt(x)", "__builtin_sqrtf(x)"), cuda: each("sqrt(x)", "sqrtf(x)") },
         domain: (0.01, 100.0),
     };
@@ -215,7 +215,7 @@ functions! {
         flop: 1,
         roundings: FUNCTION,
         growth: Growth::Bounded,
-        derivative: Derivative::Pull(|seed, x, _| seed * Scalar::unary(Unary::Cos, x.clone())),
+        derivative: ScalarDerivative::Pull(|seed, x, _| seed * Scalar::unary(Unary::Cos, x.clone())),
         code: Code::Called { c: each("__builtin_sin(x)", "__builtin_sinf(x)"), cuda: each("sin(x)", "sinf(x)") },
         domain: (-10.0, 10.0),
     };
@@ -226,7 +226,7 @@ functions! {
         flop: 1,
         roundings: FUNCTION,
         growth: Growth::Bounded,
-        derivative: Derivative::Pull(|seed, x, _| negative(seed * Scalar::unary(Unary::Sin, x.clone()))),
+        derivative: ScalarDerivative::Pull(|seed, x, _| negative(seed * Scalar::unary(Unary::Sin, x.clone()))),
         code: Code::Called { c: each("__builtin_cos(x)", "__builtin_cosf(x)"), cuda: each("cos(x)", "cosf(x)") },
         domain: (-10.0, 10.0),
     };
@@ -237,7 +237,7 @@ functions! {
         flop: 0,
         roundings: 0,
         growth: Growth::Linear,
-        derivative: Derivative::Pull(|_, _, _| Scalar::Const(0.0)),
+        derivative: ScalarDerivative::Pull(|_, _, _| Scalar::Const(0.0)),
         code: Code::Called { c: each("__builtin_floor(x)", "__builtin_floorf(x)"), cuda: each("floor(x)", "floorf(x)") },
         domain: (-2.9, -2.1),
     };
@@ -248,7 +248,7 @@ functions! {
         flop: 0,
         roundings: 0,
         growth: Growth::Linear,
-        derivative: Derivative::Pull(|seed, x, _| {
+        derivative: ScalarDerivative::Pull(|seed, x, _| {
             // An argument that is neither above nor below 0 is 0 or NaN: either is its own derivative.
             let (above, below) = (compare(Binary::Gt, x, &Scalar::Const(0.0)), compare(Binary::Lt, x, &Scalar::Const(0.0)));
             let sign = select(above.clone(), Scalar::Const(1.0), Scalar::Const(-1.0));
@@ -264,7 +264,7 @@ functions! {
         flop: 1,
         roundings: FUNCTION,
         growth: Growth::Bounded,
-        derivative: Derivative::Saturating { scale: 1.0, slope: |_, y| y.clone() * (Scalar::Const(1.0) - y.clone()) },
+        derivative: ScalarDerivative::Saturating { scale: 1.0, slope: |_, y| y.clone() * (Scalar::Const(1.0) - y.clone()) },
         code: Code::Called { c: each("1 / (1 + __builtin_exp(-x))", "1.0f / (1.0f + r_exp(-x))"), cuda: OF_PRELUDE },
         domain: (-80.0, 80.0),
     };

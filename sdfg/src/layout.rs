@@ -87,13 +87,13 @@ impl Layout {
 
     /// Where the elements of an array lie, for dims of the given sizes; blocks at the end of a dim may be incomplete. `None` for
     /// blocks of blocks, or if the dims do not match.
-    pub fn steps(&self, dims: &[String], shape: &[usize]) -> Option<Vec<Step>> {
+    pub fn steps(&self, dims: &[String], shape: &[usize]) -> Option<Vec<BlockedStride>> {
         let blocks = self.blocks()?;
         if self.pieces.len() != dims.len() + blocks.len() || shape.len() != dims.len() {
             return None;
         }
         let size = |dim: &str| blocks.get(dim).map_or(1, |b| *b as usize);
-        let mut steps: Vec<Step> = dims.iter().map(|d| Step { block: size(d), across: 0, within: 0 }).collect();
+        let mut steps: Vec<BlockedStride> = dims.iter().map(|d| BlockedStride { block: size(d), across: 0, within: 0 }).collect();
         let mut next = 1usize;
         for (n, piece) in self.pieces.iter().rev().enumerate() {
             let at = dims.iter().position(|d| *d == piece.dim)?;
@@ -151,7 +151,7 @@ impl Layout {
 
 /// How far apart elements lie along one dim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct BlockedStride {
     /// Neighbours in a block; 1 where the dim is not cut.
     pub block: usize,
     /// Elements from one block to the next.
@@ -160,7 +160,7 @@ pub struct Step {
     pub within: usize,
 }
 
-impl Step {
+impl BlockedStride {
     /// Elements before index `at`.
     pub fn offset(&self, at: usize) -> usize {
         at / self.block * self.across + at % self.block * self.within

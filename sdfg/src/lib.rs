@@ -45,7 +45,7 @@ pub mod text;
 pub mod tolerance;
 pub mod validate;
 
-pub use bounds::{Bounds, Interval};
+pub use bounds::{Bounds, ValueInterval};
 pub use data::{Container, Dtype, Lifetime, Origin, Role, Storage, View};
 pub use graph::{BuildError, Condition, Relation, Sdfg, Transition};
 pub use layout::Layout;

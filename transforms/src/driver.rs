@@ -21,7 +21,7 @@ pub enum Stop {
 
 /// One applied rewrite.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Step {
+pub struct AppliedRewrite {
     pub transform: &'static str,
     pub summary: String,
     /// Bytes moved by the whole program, distinct elements per unit and container, before and after.
@@ -33,9 +33,9 @@ pub struct Step {
 
 /// A program on its way through passes, and the log of them.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct PipelineOutcome {
     pub program: Sdfg,
-    pub steps: Vec<Step>,
+    pub steps: Vec<AppliedRewrite>,
     /// The refusals that each pass ended with.
     pub refusals: Vec<Refusal>,
     pub stop: Stop,
@@ -44,16 +44,16 @@ pub struct Outcome {
 }
 
 /// A program before a rewrite and after it, and what has to hold between them.
-pub struct Check<'a> {
+pub struct RewriteCheck<'a> {
     pub before: &'a Sdfg,
     pub after: &'a Sdfg,
     pub promise: Promise,
 }
 
 /// Whether a rewrite keeps its promise; the error says what differs.
-pub type Verify<'a> = &'a dyn Fn(&Check) -> Result<(), String>;
+pub type Verify<'a> = &'a dyn Fn(&RewriteCheck) -> Result<(), String>;
 
-pub struct Options<'a> {
+pub struct DriverOptions<'a> {
     /// Rewrites of one pass.
     pub step_limit: usize,
     /// Called after every rewrite; an error stops the driver and names the rewrite.
@@ -64,9 +64,9 @@ pub struct Options<'a> {
 
 static NONE: LazyLock<Barred> = LazyLock::new(Barred::default);
 
-impl Default for Options<'_> {
+impl Default for DriverOptions<'_> {
     fn default() -> Self {
-        Options { step_limit: 10_000, verify: None, barred: &NONE }
+        DriverOptions { step_limit: 10_000, verify: None, barred: &NONE }
     }
 }
 
@@ -142,22 +142,22 @@ fn bytes(program: &Sdfg, memlet: &Memlet) -> u64 {
 /// Runs passes over a program, in order; a pass that repeats runs until it is refused.
 ///
 /// # Errors
-/// A program that a pass cannot rewrite; with [`Options::verify`], the rewrite that broke its promise.
-pub fn run_pipeline(program: &Sdfg, passes: &[&dyn Pass], options: &Options) -> Result<Outcome, DriverError> {
-    Outcome::new(program.clone()).then(passes, options)
+/// A program that a pass cannot rewrite; with [`DriverOptions::verify`], the rewrite that broke its promise.
+pub fn run_pipeline(program: &Sdfg, passes: &[&dyn Pass], options: &DriverOptions) -> Result<PipelineOutcome, DriverError> {
+    PipelineOutcome::new(program.clone()).then(passes, options)
 }
 
-impl Outcome {
+impl PipelineOutcome {
     /// A program before any pass.
     pub fn new(program: Sdfg) -> Self {
-        Outcome { program, steps: vec![], refusals: vec![], stop: Stop::Fixpoint, facts: Facts::default() }
+        PipelineOutcome { program, steps: vec![], refusals: vec![], stop: Stop::Fixpoint, facts: Facts::default() }
     }
 
     /// Runs further passes, which know what earlier ones found out.
     ///
     /// # Errors
     /// As [`run_pipeline`].
-    pub fn then(mut self, passes: &[&dyn Pass], options: &Options) -> Result<Self, DriverError> {
+    pub fn then(mut self, passes: &[&dyn Pass], options: &DriverOptions) -> Result<Self, DriverError> {
         let mut cost = Cost::of(&self.program);
         for pass in passes {
             self.run(*pass, &mut cost, options)?;
@@ -166,7 +166,7 @@ impl Outcome {
     }
 
     /// Runs one pass until it is refused, or once if it does not repeat.
-    fn run(&mut self, pass: &dyn Pass, cost: &mut Cost, options: &Options) -> Result<(), DriverError> {
+    fn run(&mut self, pass: &dyn Pass, cost: &mut Cost, options: &DriverOptions) -> Result<(), DriverError> {
         let loops = has_loops(&self.program);
         if loops && pass.loops() == Loops::Refused {
             let why = "the program has loops over time, into which this pass does not look".to_string();
@@ -213,22 +213,22 @@ impl Outcome {
     }
 
     /// Runs one pass on the body of each loop.
-    fn run_in_bodies(&mut self, pass: &dyn Pass, options: &Options) -> Result<(), DriverError> {
+    fn run_in_bodies(&mut self, pass: &dyn Pass, options: &DriverOptions) -> Result<(), DriverError> {
         let is_loop = |unit: &Unit| matches!(unit, Unit::Nested(nested) if nested.repeat.is_some());
         let found = self.program.units().into_iter().filter(|(_, _, unit)| is_loop(unit));
         for (state, node, unit) in found.collect::<Vec<_>>() {
             let Unit::Nested(nested) = unit else { continue };
-            let inside = Options { verify: None, ..*options };
-            let mut body = Outcome::new(*nested.program);
+            let inside = DriverOptions { verify: None, ..*options };
+            let mut body = PipelineOutcome::new(*nested.program);
             body.run(pass, &mut Cost::of(&body.program), &inside)?;
-            let summary = |step: Step| Step { summary: format!("in `{}`: {}", nested.name, step.summary), ..step };
+            let summary = |step: AppliedRewrite| AppliedRewrite { summary: format!("in `{}`: {}", nested.name, step.summary), ..step };
             self.steps.extend(body.steps.into_iter().map(summary));
             let previous = options.verify.map(|verify| (verify, self.program.clone()));
             if let Some(Node::Nested(held)) = self.program.state_mut(state).and_then(|s| s.node_mut(node)) {
                 *held.program = body.program;
             }
             if let Some((verify, previous)) = previous {
-                let check = Check { before: &previous, after: &self.program, promise: pass.promise() };
+                let check = RewriteCheck { before: &previous, after: &self.program, promise: pass.promise() };
                 let (transform, optional) = (pass.name(), pass.is_optional());
                 let summary = format!("{} in `{}`", pass.name(), nested.name);
                 verify(&check).map_err(|difference| DriverError::Verification { transform, summary, difference, optional })?;
@@ -238,7 +238,7 @@ impl Outcome {
     }
 
     /// Applies a rewrite, checks and logs it.
-    fn apply(&mut self, pass: &dyn Pass, rewrite: Rewrite, cost: &mut Cost, options: &Options) -> Result<Vec<Change>, DriverError> {
+    fn apply(&mut self, pass: &dyn Pass, rewrite: Rewrite, cost: &mut Cost, options: &DriverOptions) -> Result<Vec<Change>, DriverError> {
         let before = *cost;
         let previous = options.verify.map(|verify| (verify, self.program.clone()));
         let (summary, changes) = match rewrite {
@@ -258,7 +258,7 @@ impl Outcome {
             }
         };
         if let Some((verify, previous)) = previous {
-            let check = Check { before: &previous, after: &self.program, promise: pass.promise() };
+            let check = RewriteCheck { before: &previous, after: &self.program, promise: pass.promise() };
             verify(&check).map_err(|difference| DriverError::Verification {
                 transform: pass.name(),
                 summary: summary.clone(),
@@ -266,7 +266,7 @@ impl Outcome {
                 optional: pass.is_optional(),
             })?;
         }
-        self.steps.push(Step {
+        self.steps.push(AppliedRewrite {
             transform: pass.name(),
             summary,
             bytes_before: before.total(),

@@ -3,8 +3,8 @@
 use crate::autodiff::recompute::Products;
 use crate::pass::Pass;
 use crate::{
-    CastBias, Composition, CrossLayerReuse, Expand, FoldBatchNorm, Fusion, GroupedGemm, Recompute, ReluBitmask, ReluSignFromOutput,
-    RemoveCopies, RowStatistics, SaveLocalDerivative, SoftmaxGradRowDot, Stack, Start,
+    CastBias, Composition, CrossLayerReuse, Expand, FoldBatchNorm, Fusion, GroupedGemm, Recompute, RecomputeFrom, ReluBitmask,
+    ReluSignFromOutput, RemoveCopies, RowStatistics, SaveLocalDerivative, SoftmaxGradRowDot, Stack,
 };
 use crate::{Differentiate, differentiate};
 use sdfg::Sdfg;
@@ -21,7 +21,7 @@ pub enum Takes {
 }
 
 /// A pass as the table has it.
-pub struct Row {
+pub struct PassRow {
     pub takes: Takes,
     /// What the pass does, in a few words.
     pub about: &'static str,
@@ -30,42 +30,46 @@ pub struct Row {
 }
 
 /// Every pass, in an order in which they can run one after the other.
-pub const PASSES: &[Row] = &[
-    Row { takes: Takes::Forward, about: "append a state that computes gradients", make: |_, options| Box::new(Differentiate { options }) },
-    Row { takes: Takes::Operators, about: "take row sums of softmax gradients from results", make: |_, _| Box::new(SoftmaxGradRowDot) },
-    Row {
+pub const PASSES: &[PassRow] = &[
+    PassRow {
+        takes: Takes::Forward,
+        about: "append a state that computes gradients",
+        make: |_, options| Box::new(Differentiate { options }),
+    },
+    PassRow { takes: Takes::Operators, about: "take row sums of softmax gradients from results", make: |_, _| Box::new(SoftmaxGradRowDot) },
+    PassRow {
         takes: Takes::Forward,
         about: "fold normalization with given statistics into a factor and an addend by channel",
         make: |_, _| Box::new(FoldBatchNorm),
     },
-    Row {
+    PassRow {
         takes: Takes::Operators,
         about: "recompute rows in backward from their saved statistics",
-        make: |_, _| Box::new(RowStatistics { start: Start::Contraction }),
+        make: |_, _| Box::new(RowStatistics { start: RecomputeFrom::Contraction }),
     },
-    Row {
+    PassRow {
         takes: Takes::Operators,
         about: "save local derivatives in place of the tensors that they follow from",
         make: |_, _| Box::new(SaveLocalDerivative),
     },
-    Row {
+    PassRow {
         takes: Takes::Operators,
         about: "read the sign of a rectifier's argument from a result in memory",
         make: |_, _| Box::new(ReluSignFromOutput),
     },
-    Row {
+    PassRow {
         takes: Takes::Operators,
         about: "recompute in backward what is cheaper to compute than to read",
         make: |_, _| Box::new(Recompute { products: Products::InMemory }),
     },
-    Row { takes: Takes::Operators, about: "save a bit for each sign of a rectifier", make: |_, _| Box::new(ReluBitmask::default()) },
-    Row { takes: Takes::Operators, about: "cast biases to the type of the sums that they enter", make: |_, _| Box::new(CastBias) },
-    Row {
+    PassRow { takes: Takes::Operators, about: "save a bit for each sign of a rectifier", make: |_, _| Box::new(ReluBitmask::default()) },
+    PassRow { takes: Takes::Operators, about: "cast biases to the type of the sums that they enter", make: |_, _| Box::new(CastBias) },
+    PassRow {
         takes: Takes::Operators,
         about: "write parts of joined tensors in place, and read slices where they lie",
         make: |_, _| Box::new(RemoveCopies),
     },
-    Row {
+    PassRow {
         takes: Takes::Operators,
         about: "stack contractions that share an operand or a sum",
         make: |program, _| {
@@ -73,17 +77,17 @@ pub const PASSES: &[Row] = &[
             Box::new(Stack { weights })
         },
     },
-    Row {
+    PassRow {
         takes: Takes::Operators,
         about: "run matrix products whose results nothing reads as one kernel",
         make: |_, _| Box::new(GroupedGemm),
     },
-    Row { takes: Takes::Operators, about: "expand operators into maps", make: |_, _| Box::new(Expand) },
-    Row {
+    PassRow { takes: Takes::Operators, about: "expand operators into maps", make: |_, _| Box::new(Expand) },
+    PassRow {
         takes: Takes::Maps,
         about: "hand intermediate results of layers over on chip",
         make: |_, _| Box::new(CrossLayerReuse::default()),
     },
-    Row { takes: Takes::Maps, about: "fuse contractions with their neighbours", make: |_, _| Box::new(Composition::default()) },
-    Row { takes: Takes::Maps, about: "fuse maps over compatible iteration spaces", make: |_, _| Box::new(Fusion::default()) },
+    PassRow { takes: Takes::Maps, about: "fuse contractions with their neighbours", make: |_, _| Box::new(Composition::default()) },
+    PassRow { takes: Takes::Maps, about: "fuse maps over compatible iteration spaces", make: |_, _| Box::new(Fusion::default()) },
 ];

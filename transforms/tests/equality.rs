@@ -6,7 +6,8 @@ use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Role, Sdfg};
 use transforms::differentiate::differentiate;
 use transforms::{
-    Cluster, Composition, Expand, Fusion, GroupedGemm, Kind, Options, Outcome, RowStatistics, Start, moved_bytes, run_pipeline,
+    Cluster, Composition, DriverOptions, Expand, Fusion, FusionKind, GroupedGemm, PipelineOutcome, RecomputeFrom, RowStatistics,
+    moved_bytes, run_pipeline,
 };
 
 fn inputs(seed: u64, program: &Sdfg) -> Tensors {
@@ -39,8 +40,8 @@ fn assert_equal(seed: u64, what: &str, before: &Sdfg, after: &Sdfg) {
     }
 }
 
-fn composed(program: &Sdfg, accept: &dyn Fn(&Cluster) -> bool) -> Outcome {
-    run_pipeline(program, &[&Composition { wanted: accept.into() }], &Options::default()).expect("composition")
+fn composed(program: &Sdfg, accept: &dyn Fn(&Cluster) -> bool) -> PipelineOutcome {
+    run_pipeline(program, &[&Composition { wanted: accept.into() }], &DriverOptions::default()).expect("composition")
 }
 
 fn with_gradients(program: &Sdfg) -> Option<Sdfg> {
@@ -55,9 +56,9 @@ fn expansion_and_fusion_keep_the_meaning() {
     for seed in 0..80 {
         let forward = sdfg::random::program(seed);
         let program = with_gradients(&forward).inspect(|_| differentiated += 1).unwrap_or(forward);
-        let expanded = run_pipeline(&program, &[&Expand], &Options::default()).expect("expansion").program;
+        let expanded = run_pipeline(&program, &[&Expand], &DriverOptions::default()).expect("expansion").program;
         assert_equal(seed, "expansion", &program, &expanded);
-        let fused = run_pipeline(&expanded, &[&Fusion::default()], &Options::default()).expect("fusion").program;
+        let fused = run_pipeline(&expanded, &[&Fusion::default()], &DriverOptions::default()).expect("fusion").program;
         assert_equal(seed, "fusion", &program, &fused);
     }
     assert!(differentiated > 40, "most random programs are differentiable: {differentiated}");
@@ -71,15 +72,15 @@ fn tensors_read_at_several_index_orders_keep_their_meaning() {
     for seed in 0..cases {
         let forward = sdfg::random::permuted_program(seed, seed % 2 == 0);
         let program = with_gradients(&forward).inspect(|_| differentiated += 1).unwrap_or(forward);
-        let expanded = run_pipeline(&program, &[&Expand], &Options::default()).expect("expansion").program;
+        let expanded = run_pipeline(&program, &[&Expand], &DriverOptions::default()).expect("expansion").program;
         assert_equal(seed, "expansion", &program, &expanded);
-        let fused = run_pipeline(&expanded, &[&Fusion::default()], &Options::default()).expect("fusion").program;
+        let fused = run_pipeline(&expanded, &[&Fusion::default()], &DriverOptions::default()).expect("fusion").program;
         assert_equal(seed, "fusion", &program, &fused);
         assert_eq!(sdfg::validate::validate(&fused), vec![], "seed {seed}");
         fewer += usize::from(fused.units().len() < expanded.units().len());
         let composed = composed(&expanded, &|_| true).program;
         assert_equal(seed, "composition", &program, &composed);
-        let fused = run_pipeline(&composed, &[&Fusion::default()], &Options::default()).expect("fusion").program;
+        let fused = run_pipeline(&composed, &[&Fusion::default()], &DriverOptions::default()).expect("fusion").program;
         assert_equal(seed, "fusion after composition", &program, &fused);
         assert_eq!(sdfg::validate::validate(&fused), vec![], "seed {seed}");
     }
@@ -94,15 +95,15 @@ fn composition_keeps_the_meaning_and_moves_less() {
     for seed in 0..120 {
         let forward = sdfg::random::program(seed);
         let program = with_gradients(&forward).unwrap_or(forward);
-        let rows = |start| run_pipeline(&program, &[&RowStatistics { start }], &Options::default()).expect("a policy");
-        let again = rows(Start::Contraction);
+        let rows = |start| run_pipeline(&program, &[&RowStatistics { start }], &DriverOptions::default()).expect("a policy");
+        let again = rows(RecomputeFrom::Contraction);
         assert_equal(seed, "row statistics", &program, &again.program);
-        let from_memory = rows(Start::Memory);
+        let from_memory = rows(RecomputeFrom::Memory);
         assert_equal(seed, "row statistics, from memory", &program, &from_memory.program);
         for operators in [&program, &again.program] {
-            let expanded = run_pipeline(operators, &[&Expand], &Options::default()).expect("expansion").program;
+            let expanded = run_pipeline(operators, &[&Expand], &DriverOptions::default()).expect("expansion").program;
             // Compositions of one kind or other are not wanted.
-            let unwanted = Kind::ALL[seed as usize % Kind::ALL.len()];
+            let unwanted = FusionKind::ALL[seed as usize % FusionKind::ALL.len()];
             let part = composed(&expanded, &|cluster| !cluster.kinds.contains(&unwanted));
             assert!(part.facts.kernels.iter().all(|c| !c.kinds.contains(&unwanted)), "seed {seed}");
             assert_equal(seed, "composition in part", &program, &part.program);
@@ -111,7 +112,7 @@ fn composition_keeps_the_meaning_and_moves_less() {
             assert_equal(seed, "composition", &program, &composed.program);
             assert!(moved_bytes(&composed.program) <= moved_bytes(&expanded), "seed {seed}");
             kernels += composed.facts.kernels.len();
-            let fused = composed.then(&[&Fusion::default()], &Options::default()).expect("fusion").program;
+            let fused = composed.then(&[&Fusion::default()], &DriverOptions::default()).expect("fusion").program;
             assert_equal(seed, "fusion after composition", &program, &fused);
         }
     }
@@ -124,7 +125,7 @@ fn grouping_keeps_the_meaning() {
     let mut found = 0;
     for seed in 0..80 {
         let Some(program) = with_gradients(&sdfg::random::program(seed)) else { continue };
-        let outcome = run_pipeline(&program, &[&GroupedGemm], &Options::default()).expect("a patch that fits");
+        let outcome = run_pipeline(&program, &[&GroupedGemm], &DriverOptions::default()).expect("a patch that fits");
         if outcome.steps.is_empty() {
             continue;
         }

@@ -1,12 +1,14 @@
 //! Candidates of stitched kernels, on graphs that are written out and on random ones.
 
 use std::collections::HashSet;
-use transforms::stitch::{Bounds, Class, Operator, OperatorGraph, Savings, Sorting, Tensor, explore, ladder, structure};
+use transforms::stitch::{
+    AccessClass, GraphOperator, GraphTensor, GrowthLimits, OperatorGraph, Savings, Sorting, explore, ladder, structure,
+};
 
 /// A graph of operators, each with a class, the operators that it reads from, and a result of some bytes; the last result leaves.
-fn graph(operators: &[(Class, &[u32], u64)]) -> OperatorGraph {
-    let tensors = operators.iter().enumerate().map(|(n, (_, _, bytes))| Tensor { bytes: *bytes, leaves: n + 1 == operators.len() });
-    let operator = |(n, (class, from, bytes)): (usize, &(Class, &[u32], u64))| Operator {
+fn graph(operators: &[(AccessClass, &[u32], u64)]) -> OperatorGraph {
+    let tensors = operators.iter().enumerate().map(|(n, (_, _, bytes))| GraphTensor { bytes: *bytes, leaves: n + 1 == operators.len() });
+    let operator = |(n, (class, from, bytes)): (usize, &(AccessClass, &[u32], u64))| GraphOperator {
         name: format!("o{n}"),
         class: *class,
         kind: class.to_string(),
@@ -17,17 +19,17 @@ fn graph(operators: &[(Class, &[u32], u64)]) -> OperatorGraph {
     OperatorGraph::new(operators.iter().enumerate().map(operator).collect(), tensors.collect()).unwrap()
 }
 
-const E: Class = Class::Elementwise;
+const E: AccessClass = AccessClass::Elementwise;
 
 /// Two products with element-wise work before, between and behind; the last operator reads from the first.
 fn two_products() -> OperatorGraph {
     graph(&[
         (E, &[], 100),
-        (Class::Gemm, &[0], 100),
+        (AccessClass::Gemm, &[0], 100),
         (E, &[1], 100),
-        (Class::ScalarReduction, &[2], 4),
+        (AccessClass::ScalarReduction, &[2], 4),
         (E, &[2, 3], 100),
-        (Class::Gemm, &[4], 100),
+        (AccessClass::Gemm, &[4], 100),
         (E, &[5, 0], 100),
         (E, &[6], 100),
     ])
@@ -46,7 +48,7 @@ fn everything_between_partition_operators_is_a_pattern_and_finer_rungs_lie_withi
 #[test]
 fn an_operator_that_may_wait_goes_behind_all_products_when_depth_counts_from_the_end() {
     // Two updates, each behind a product of its own; only the second product reads from the first.
-    let updates = graph(&[(Class::Gemm, &[], 100), (E, &[0], 100), (Class::Gemm, &[0], 100), (E, &[2], 100)]);
+    let updates = graph(&[(AccessClass::Gemm, &[], 100), (E, &[0], 100), (AccessClass::Gemm, &[0], 100), (E, &[2], 100)]);
     let together = |sorting| ladder(&updates, sorting).patterns.iter().any(|(_, p)| p == &[1, 3]);
     assert!(!together(Sorting::Earliest) && together(Sorting::Latest));
 }
@@ -61,7 +63,17 @@ fn random(seed: &mut u64, most: u64) -> u64 {
 
 fn random_graph(seed: u64) -> OperatorGraph {
     let mut seed = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let classes = [E, E, E, E, Class::Gemm, Class::BatchedGemm, Class::RowReduction, Class::ColumnReduction, Class::ScalarReduction];
+    let classes = [
+        E,
+        E,
+        E,
+        E,
+        AccessClass::Gemm,
+        AccessClass::BatchedGemm,
+        AccessClass::RowReduction,
+        AccessClass::ColumnReduction,
+        AccessClass::ScalarReduction,
+    ];
     let count = 4 + random(&mut seed, 40) as u32;
     let mut reads: Vec<Vec<u32>> = Vec::new();
     for n in 0..count {
@@ -70,7 +82,7 @@ fn random_graph(seed: u64) -> OperatorGraph {
         from.dedup();
         reads.push(from);
     }
-    let all: Vec<(Class, &[u32], u64)> =
+    let all: Vec<(AccessClass, &[u32], u64)> =
         reads.iter().map(|from| (classes[random(&mut seed, 9) as usize], from.as_slice(), 4 << random(&mut seed, 16))).collect();
     graph(&all)
 }
@@ -112,7 +124,7 @@ fn patterns_of_a_ladder_are_convex_and_its_order_can_run() {
 
 #[test]
 fn explored_patterns_are_convex_and_within_bounds() {
-    let bounds = Bounds { per_seed: 6, members: 5, seed: 0, ..Bounds::default() };
+    let bounds = GrowthLimits { per_seed: 6, members: 5, seed: 0, ..GrowthLimits::default() };
     let mut all = 0;
     for seed in 0..300 {
         let graph = random_graph(seed);
@@ -132,13 +144,13 @@ fn a_refused_pattern_does_not_grow() {
     let graph = two_products();
     let segment: Vec<u32> = (0..graph.len() as u32).collect();
     let products = |members: &[u32]| members.iter().any(|m| graph.operator(*m).class.is_product());
-    let found = explore(&graph, &segment, Bounds { seed: 0, ..Bounds::default() }, &mut |members| !products(members));
+    let found = explore(&graph, &segment, GrowthLimits { seed: 0, ..GrowthLimits::default() }, &mut |members| !products(members));
     assert!(found.contains(&vec![2, 3]) && found.contains(&vec![6, 7]) && found.iter().all(|pattern| !products(pattern)));
 }
 
 #[test]
 fn savings_are_intermediate_results_and_operands_that_several_read() {
-    let graph = graph(&[(E, &[], 64), (E, &[0], 100), (E, &[0], 10), (Class::RowReduction, &[1], 8), (E, &[1, 2, 3], 100)]);
+    let graph = graph(&[(E, &[], 64), (E, &[0], 100), (E, &[0], 10), (AccessClass::RowReduction, &[1], 8), (E, &[1, 2, 3], 100)]);
     let mut savings = Savings::new(&graph);
     let whole = savings.of(&[1, 2, 3, 4]);
     // Alone: (64+100) + (64+10) + (100+8) + (100+10+8+100); together: 64 read, 100 written.

@@ -4,7 +4,7 @@
 //! reads what was broadcast. Loops and branches are refused: unroll them.
 
 use std::collections::HashMap;
-use transforms::stitch::{Class, GraphError, Operator, OperatorGraph, Tensor};
+use transforms::stitch::{AccessClass, GraphError, GraphOperator, GraphTensor, OperatorGraph};
 
 #[derive(Debug, thiserror::Error)]
 pub enum HloError {
@@ -41,8 +41,8 @@ enum Value {
 #[derive(Default)]
 struct Reader<'a> {
     computations: HashMap<&'a str, Vec<Instruction<'a>>>,
-    operators: Vec<Operator>,
-    tensors: Vec<Tensor>,
+    operators: Vec<GraphOperator>,
+    tensors: Vec<GraphTensor>,
 }
 
 /// The graph of a module's entry computation.
@@ -130,7 +130,7 @@ fn bytes(shape: &str) -> u64 {
 
 impl<'a> Reader<'a> {
     fn tensor(&mut self, shape: &str) -> u32 {
-        self.tensors.push(Tensor { bytes: bytes(shape), leaves: false });
+        self.tensors.push(GraphTensor { bytes: bytes(shape), leaves: false });
         self.tensors.len() as u32 - 1
     }
 
@@ -232,7 +232,7 @@ impl<'a> Reader<'a> {
             operands.iter().map(|o| o.1.as_str()).collect::<Vec<_>>().join(",")
         );
         let results = writes.iter().map(|(tensor, _)| Value::Tensor(*tensor)).collect::<Vec<_>>();
-        self.operators.push(Operator { name: found.name.to_string(), class, kind, reads, writes, on_chip });
+        self.operators.push(GraphOperator { name: found.name.to_string(), class, kind, reads, writes, on_chip });
         match <[Value; 1]>::try_from(results) {
             Ok([single]) => single,
             Err(several) => Value::Tuple(several.into_iter().zip(shapes).map(|(value, shape)| (value, shape.to_string())).collect()),
@@ -242,11 +242,11 @@ impl<'a> Reader<'a> {
 
 /// The class of an instruction, and bytes that a block must have seen before a reader goes on. HLO has no names of dims: sums over the last
 /// dims are of rows.
-fn class(found: &Instruction, from: &str) -> (Class, u64) {
+fn class(found: &Instruction, from: &str) -> (AccessClass, u64) {
     match found.opcode {
         "dot" => {
             let batched = attribute(found.attributes, "lhs_batch_dims").is_some_and(|dims| !dims.is_empty());
-            (if batched { Class::BatchedGemm } else { Class::Gemm }, 0)
+            (if batched { AccessClass::BatchedGemm } else { AccessClass::Gemm }, 0)
         }
         "reduce" => {
             let (sizes, element) = extents(from);
@@ -256,15 +256,15 @@ fn class(found: &Instruction, from: &str) -> (Class, u64) {
             let summed: Vec<usize> = over.iter().copied().filter(|n| sizes.get(*n).is_some_and(|size| *size > 1)).collect();
             let whole = sizes.iter().product::<u64>() * element;
             match (kept.last(), summed.first()) {
-                (_, None) => (Class::Elementwise, 0),
-                (None, _) => (Class::ScalarReduction, whole),
+                (_, None) => (AccessClass::Elementwise, 0),
+                (None, _) => (AccessClass::ScalarReduction, whole),
                 (Some(last), Some(first)) if last < first => {
-                    (Class::RowReduction, summed.iter().map(|n| sizes[*n]).product::<u64>() * element)
+                    (AccessClass::RowReduction, summed.iter().map(|n| sizes[*n]).product::<u64>() * element)
                 }
-                _ => (Class::ColumnReduction, whole),
+                _ => (AccessClass::ColumnReduction, whole),
             }
         }
-        "scatter" | "sort" | "custom-call" | "reduce-window" | "rng" | "rng-bit-generator" | "convolution" => (Class::Opaque, 0),
-        _ => (Class::Elementwise, 0),
+        "scatter" | "sort" | "custom-call" | "reduce-window" | "rng" | "rng-bit-generator" | "convolution" => (AccessClass::Opaque, 0),
+        _ => (AccessClass::Elementwise, 0),
     }
 }

@@ -6,13 +6,13 @@
 mod hlo;
 
 use layouts::packing::greedy::greedy_by;
-use layouts::packing::problem::{Pattern, Problem};
-use layouts::packing::score::{Curve, Model};
+use layouts::packing::problem::{FusionPattern, PackingProblem};
+use layouts::packing::score::{Curve, ScoreModel};
 use layouts::packing::verify::verify;
-use layouts::packing::{Dag, Limits, plan};
+use layouts::packing::{Dag, PackingLimits, plan};
 use std::collections::HashSet;
 use std::time::Instant;
-use transforms::stitch::{Bounds, OperatorGraph, Savings, Sorting, explore, ladder, structure};
+use transforms::stitch::{GrowthLimits, OperatorGraph, Savings, Sorting, explore, ladder, structure};
 
 fn main() -> std::process::ExitCode {
     println!(
@@ -53,7 +53,7 @@ const EXPLORED: usize = 2_048;
 /// Whether the plan is proven, confirmed, and not below greedy.
 fn show(file: &str, graph: &OperatorGraph) -> bool {
     let begin = Instant::now();
-    let model = Model { curve: Curve::saturating(650e9, 1 << 20), launch_ps: 8_000_000, on_chip: 48 << 10 };
+    let model = ScoreModel { curve: Curve::saturating(650e9, 1 << 20), launch_ps: 8_000_000, on_chip: 48 << 10 };
     // Patterns of several sortings overlap everywhere: the whole graph is one part then.
     let small = graph.len() <= SORTED;
     let others: Vec<_> = [Sorting::Latest, Sorting::Program].into_iter().filter(|_| small).map(|sorting| ladder(graph, sorting)).collect();
@@ -63,16 +63,16 @@ fn show(file: &str, graph: &OperatorGraph) -> bool {
         let saving = savings.of(members);
         model.score(saving.bytes, saving.launches, saving.on_chip)
     };
-    let mut patterns: Vec<Pattern> = Vec::new();
+    let mut patterns: Vec<FusionPattern> = Vec::new();
     for (_, members) in others.iter().chain([&ladder]).flat_map(|ladder| &ladder.patterns) {
-        patterns.push(Pattern { score: score(members), members: members.clone() });
+        patterns.push(FusionPattern { score: score(members), members: members.clone() });
     }
     let rungs = patterns.len();
     let explored: &[Vec<u32>] = if !small || graph.len() <= EXPLORED { &ladder.segments } else { &[] };
     for segment in explored {
         let is_free = |members: &[u32]| members.iter().all(|m| !graph.operator(*m).class.is_product());
-        for members in explore(graph, segment, Bounds::default(), &mut |members| is_free(members)) {
-            patterns.push(Pattern { score: score(&members), members });
+        for members in explore(graph, segment, GrowthLimits::default(), &mut |members| is_free(members)) {
+            patterns.push(FusionPattern { score: score(&members), members });
         }
     }
     let explored = patterns.len() - rungs;
@@ -84,8 +84,8 @@ fn show(file: &str, graph: &OperatorGraph) -> bool {
             return false;
         }
     };
-    let problem = Problem::new(dag, patterns);
-    let found = plan(&problem, Limits::default());
+    let problem = PackingProblem::new(dag, patterns);
+    let found = plan(&problem, PackingLimits::default());
     let t_planned = begin.elapsed().as_secs_f64();
     let confirmed = verify(&problem, &found.certificate);
     let seconds = begin.elapsed().as_secs_f64();

@@ -3,7 +3,7 @@
 use super::PlotError;
 use super::axis::Axis;
 use super::canvas::{Anchor, BEST, CHOSEN, GRID, INK, MUTED, figure, fitted, text_width};
-use crate::model::{ConfigEdge, ConfigGraph};
+use crate::model::{DrawnEdge, DrawnGraph};
 use crate::unit::Milliseconds;
 use plotters::style::Color;
 
@@ -18,7 +18,7 @@ const RIGHT: i32 = 660;
 ///
 /// # Errors
 /// [`PlotError::Empty`] without nodes; [`PlotError::OffScale`] for a time that is negative or not a finite number.
-pub fn config_graph(program: &str, graph: &ConfigGraph) -> Result<String, PlotError> {
+pub fn config_graph(program: &str, graph: &DrawnGraph) -> Result<String, PlotError> {
     if graph.nodes.is_empty() || graph.layers.is_empty() {
         return Err(PlotError::Empty { figure: NAME });
     }
@@ -42,7 +42,7 @@ pub fn config_graph(program: &str, graph: &ConfigGraph) -> Result<String, PlotEr
             canvas.text(left - 20, y(n), 13, INK, Anchor::Right, &fitted(layer, 13, 200))?;
         }
         let best = best(graph);
-        let ends = |edge: &ConfigEdge| Some((*places.get(edge.from)?, *places.get(edge.to)?));
+        let ends = |edge: &DrawnEdge| Some((*places.get(edge.from)?, *places.get(edge.to)?));
         for edge in graph.edges.iter().filter(|e| !e.chosen) {
             let Some((from, to)) = ends(edge) else { continue };
             let best = graph.nodes.get(edge.from).and_then(|n| best.get(n.layer)).copied().unwrap_or(edge.time.0.0);
@@ -74,7 +74,7 @@ pub fn config_graph(program: &str, graph: &ConfigGraph) -> Result<String, PlotEr
 }
 
 /// The fastest edge out of each layer.
-fn best(graph: &ConfigGraph) -> Vec<f64> {
+fn best(graph: &DrawnGraph) -> Vec<f64> {
     let mut best = vec![f64::INFINITY; graph.layers.len()];
     for edge in &graph.edges {
         if let Some(least) = graph.nodes.get(edge.from).and_then(|n| best.get_mut(n.layer)) {
@@ -85,7 +85,7 @@ fn best(graph: &ConfigGraph) -> Vec<f64> {
 }
 
 /// Nodes of a layer spread evenly over its line.
-fn places(graph: &ConfigGraph, left: i32) -> Vec<(i32, i32)> {
+fn places(graph: &DrawnGraph, left: i32) -> Vec<(i32, i32)> {
     let size = |layer: usize| graph.nodes.iter().filter(|n| n.layer == layer).count().max(1) as i32;
     let mut seen = vec![0; graph.layers.len()];
     graph

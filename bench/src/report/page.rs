@@ -11,7 +11,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 pub const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
 
-struct Part<'a> {
+struct PagePart<'a> {
     id: &'static str,
     title: &'static str,
     intro: &'static str,
@@ -50,7 +50,7 @@ pub fn html(report: &Report, figures: &[Figure]) -> String {
 }
 
 /// A part of the page: what it shows, its figures and its tables, each with machine and command.
-fn section(part: &Part, figures: &[Figure], caption: &Markup) -> Markup {
+fn section(part: &PagePart, figures: &[Figure], caption: &Markup) -> Markup {
     let drawn: Vec<&Figure> = figures.iter().filter(|f| Some(f.section) == part.figures).collect();
     let tables: Vec<_> = part.tables.iter().filter(|(_, t)| !t.rows.is_empty()).collect();
     html! {
@@ -95,8 +95,8 @@ fn headlines(report: &Report) -> Markup {
     }
 }
 
-fn parts(report: &Report) -> Vec<Part<'_>> {
-    let part = |id, title, intro, figures, tables| Part { id, title, intro, figures, tables, extra: None };
+fn parts(report: &Report) -> Vec<PagePart<'_>> {
+    let part = |id, title, intro, figures, tables| PagePart { id, title, intro, figures, tables, extra: None };
     let mut graph = part(
         "graph",
         "Dataflow",
@@ -216,10 +216,10 @@ fn parts(report: &Report) -> Vec<Part<'_>> {
 }
 
 /// The choice, and the scope and robustness of its proof.
-fn selection(report: &Report) -> Part<'_> {
+fn selection(report: &Report) -> PagePart<'_> {
     let worth = [report.coverage.map(|c| format!("A proof is {}.", c.relative())), report.certainty.map(|c| format!("{c}."))];
     let worth: Vec<String> = worth.into_iter().flatten().map(|line| capital(&line)).collect();
-    Part {
+    PagePart {
         id: "selection",
         title: "Selection",
         intro: "The choice of one layout for every tensor, against the sum of what each kernel could reach alone. <i>p</i>: predicted, \

@@ -1,7 +1,8 @@
 //! The report's tables, for the page and for the terminal alike.
 
 use crate::model::{
-    Bound, Comparison, CompositionPart, CompositionRow, FusionRefusal, MovementRow, OperatorRow, Policy, ProductRow, Report, Time, quotient,
+    Bound, CompositionPart, CompositionRow, FusionRefusal, KernelComparison, MovementRow, OperatorRow, ProductRow, Report, ReportedPolicy,
+    Time, quotient,
 };
 use crate::protocol::Timing;
 use crate::table::{Align, Cell, Table};
@@ -96,7 +97,7 @@ pub fn operators(rows: &[OperatorRow], holding: &str) -> Table {
 
 /// Kernels of the plan, and the kernels of the unfused program that together compute the same. Every kernel of both is in one row, so
 /// that the rows add up.
-pub fn comparison(rows: &[Comparison]) -> Table {
+pub fn comparison(rows: &[KernelComparison]) -> Table {
     let mut table = Table::new(&[
         ("kernels of the plan", "", Left),
         ("unfused", "ms", Right),
@@ -115,8 +116,8 @@ pub fn comparison(rows: &[Comparison]) -> Table {
         ]);
     }
     if !rows.is_empty() {
-        let before = Comparison::total(rows, |row| &row.operators, |row| row.unfused);
-        let after = Comparison::total(rows, |row| &row.kernels, |row| row.ours);
+        let before = KernelComparison::total(rows, |row| &row.operators, |row| row.unfused);
+        let after = KernelComparison::total(rows, |row| &row.kernels, |row| row.ours);
         let ms = |ms: Option<f64>| ms.map_or_else(Cell::none, |ms| Cell::text(significant(ms)).sorted_by(ms).strong(true));
         let speedup = before.zip(after).and_then(|(before, after)| quotient(before, after));
         table.total = Some(vec![Cell::text("all").strong(true), ms(before), ms(after), factor(speedup).strong(true), Cell::default()]);
@@ -454,8 +455,8 @@ pub fn policy(report: &Report) -> Table {
     let mut table = Table::new(&[("tensor", "", Left), ("in the backward pass", "", Left), ("bytes", "", Right), ("reason", "", Left)]);
     for row in &report.policy {
         let policy = match row.policy {
-            Policy::Saved => "saved",
-            Policy::Recomputed => "recomputed",
+            ReportedPolicy::Saved => "saved",
+            ReportedPolicy::Recomputed => "recomputed",
         };
         table.row(vec![Cell::text(&row.tensor), Cell::text(policy), bytes(row.bytes), Cell::text(&row.reason)]);
     }

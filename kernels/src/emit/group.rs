@@ -79,7 +79,7 @@ impl<D: TargetDialect> Printer<'_, D> {
     /// C text of whether the sequential outer loops are in their last iteration, for a group that waits for that.
     pub fn whole(&mut self, group: &LoopGroup) -> Option<String> {
         let nest = self.nest;
-        let at_last = |l: &crate::loopnest::Loop| format!("{} + 1 == {}", self.index(&l.index), self.count(&l.index, l.count));
+        let at_last = |l: &crate::loopnest::ForLoop| format!("{} + 1 == {}", self.index(&l.index), self.count(&l.index, l.count));
         let all: Vec<String> = nest.sequential().map(at_last).collect();
         (group.last && !all.is_empty()).then(|| all.join(" && "))
     }

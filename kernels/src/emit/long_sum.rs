@@ -9,7 +9,7 @@ use crate::emit::dialect::TargetDialect;
 use crate::emit::group::Reduction;
 use crate::emit::printer::Printer;
 use crate::error::KernelError;
-use crate::loopnest::{Element, Loop, LoopGroup, LoopNest, MemorySpace, Tag};
+use crate::loopnest::{Element, ForLoop, LoopGroup, LoopNest, MemorySpace, Tag};
 use sdfg::Combine;
 
 /// Terms that are added to an element one after the other. Moving them takes as long as adding three, so a tenth of the time.
@@ -31,12 +31,12 @@ pub struct LongSum {
 }
 
 /// Terms that the loops of a nest which do not tell elements apart add to each of them; with the loops, from outer to inner.
-fn adding<'a>(nest: &'a LoopNest, group: &'a LoopGroup, write: &Element, private: bool, level: usize) -> (i64, Vec<(&'a Loop, bool)>) {
-    let uses = |l: &Loop| write.subscripts.iter().any(|s| s.symbols().contains(&l.index));
+fn adding<'a>(nest: &'a LoopNest, group: &'a LoopGroup, write: &Element, private: bool, level: usize) -> (i64, Vec<(&'a ForLoop, bool)>) {
+    let uses = |l: &ForLoop| write.subscripts.iter().any(|s| s.symbols().contains(&l.index));
     let outer = nest.outer.iter().filter(|l| private && !uses(l)).map(|l| (l, true));
     let inner = group.loops[..level].iter().filter(|l| !uses(l) && !group.is_lane(&l.index)).map(|l| (l, false));
-    let loops: Vec<(&Loop, bool)> = outer.chain(inner).collect();
-    let count = |(l, outer): &(&Loop, bool)| if *outer { nest.steps(l) } else { l.count };
+    let loops: Vec<(&ForLoop, bool)> = outer.chain(inner).collect();
+    let count = |(l, outer): &(&ForLoop, bool)| if *outer { nest.steps(l) } else { l.count };
     (loops.iter().map(count).fold(1, |a, b: i64| a.saturating_mul(b)), loops)
 }
 
@@ -44,7 +44,7 @@ fn adding<'a>(nest: &'a LoopNest, group: &'a LoopGroup, write: &Element, private
 pub fn has_total(nest: &LoopNest, data: &str) -> bool {
     let mut writers = nest.groups.iter().flat_map(|g| g.statements.iter().map(move |s| (g, s)));
     let Some((group, statement)) = writers.find(|(_, s)| s.write.data == data) else { return false };
-    let uses = |l: &Loop| statement.write.subscripts.iter().any(|s| s.symbols().contains(&l.index));
+    let uses = |l: &ForLoop| statement.write.subscripts.iter().any(|s| s.symbols().contains(&l.index));
     let level = group.loops.iter().rposition(uses).map_or(0, |n| n + 1);
     !group.is_gemm && statement.combine == Some(Combine::Sum) && adding(nest, group, &statement.write, true, level).0 >= LONG
 }
@@ -122,7 +122,7 @@ impl<D: TargetDialect> Printer<'_, D> {
         lines: Vec<String>,
         depth: usize,
     ) -> Result<(), KernelError> {
-        let uses = |l: &&Loop| r.statement.write.subscripts.iter().any(|s| s.symbols().contains(&l.index));
+        let uses = |l: &&ForLoop| r.statement.write.subscripts.iter().any(|s| s.symbols().contains(&l.index));
         let lane = self.nest.per_lane(self.tensor(&r.statement.write.data)?);
         let inner = group.loops.iter().skip(from);
         let loops = inner.filter(|l| uses(l) || (lane && group.is_lane(&l.index) && self.is_block(&l.index))).cloned().collect();

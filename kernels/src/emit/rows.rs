@@ -4,7 +4,7 @@ use crate::emit::dialect::TargetDialect;
 use crate::emit::printer::{FIRST, MaskRow, Printer, StreamRow, c_type};
 use crate::emit::scalar::integer;
 use crate::error::KernelError;
-use crate::loopnest::{Element, Loop, LoopGroup, MemorySpace, Tag, slope};
+use crate::loopnest::{Element, ForLoop, LoopGroup, MemorySpace, Tag, slope};
 use crate::runtime::dropout::{self, Mask};
 use sdfg::{Dtype, Expr, Scalar};
 use std::collections::BTreeMap;
@@ -24,13 +24,13 @@ const FUNCTION: usize = 16;
 
 impl<D: TargetDialect> Printer<'_, D> {
     /// An expression at the first iteration of a loop.
-    pub fn at_first(&self, e: &Expr, of: &Loop) -> Expr {
+    pub fn at_first(&self, e: &Expr, of: &ForLoop) -> Expr {
         let start = if D::STRIPS || self.is_block(&of.index) { Expr::sym(FIRST) } else { Expr::Int(0) };
         e.substitute(&BTreeMap::from([(of.index.clone(), start)]))
     }
 
     /// C texts of the number of iterations and of the iteration; the largest number.
-    fn iterations(&mut self, of: &Loop) -> (String, String, usize) {
+    fn iterations(&mut self, of: &ForLoop) -> (String, String, usize) {
         if self.is_block(&of.index) {
             ("lanes".into(), "lane".into(), self.nest.lanes as usize)
         } else {
@@ -75,7 +75,7 @@ impl<D: TargetDialect> Printer<'_, D> {
     }
 
     /// Masks of a group, each once, whose elements lie at a fixed stride along a loop: number, element, stride.
-    pub fn linear_masks(&mut self, group: &LoopGroup, along: &Loop) -> Vec<(usize, Expr, Expr)> {
+    pub fn linear_masks(&mut self, group: &LoopGroup, along: &ForLoop) -> Vec<(usize, Expr, Expr)> {
         let mut found = Vec::new();
         for statement in &group.statements {
             statement.code.walk(&mut |s| {
@@ -108,7 +108,7 @@ impl<D: TargetDialect> Printer<'_, D> {
     }
 
     /// Whether the iterations of a loop are neighbours in memory.
-    pub fn contiguous(&self, element: &Element, along: &Loop) -> Result<bool, KernelError> {
+    pub fn contiguous(&self, element: &Element, along: &ForLoop) -> Result<bool, KernelError> {
         let (_, unit, _) = self.strides(&element.data)?;
         let step = |(n, e): (usize, &Expr)| {
             if unit == Some(n) { slope(e, &along.index) == Some(Expr::Int(1)) } else { !e.symbols().contains(&along.index) }
@@ -117,14 +117,14 @@ impl<D: TargetDialect> Printer<'_, D> {
     }
 
     /// Whether vectors run along a contiguous row of this element in memory.
-    fn is_row(&self, element: &Element, last: &Loop) -> Result<bool, KernelError> {
+    fn is_row(&self, element: &Element, last: &ForLoop) -> Result<bool, KernelError> {
         let tensor = self.tensor(&element.data)?;
         let heap = matches!(tensor.space, MemorySpace::Heap { .. }) && matches!(tensor.dtype, Dtype::F32 | Dtype::Bf16);
         Ok(heap && last.tag == Tag::Vector && self.contiguous(element, last)?)
     }
 
     /// Whether a row of this element is contiguous, and nothing in this kernel reads it from memory.
-    fn streams(&self, element: &Element, last: &Loop, group: &LoopGroup) -> Result<bool, KernelError> {
+    fn streams(&self, element: &Element, last: &ForLoop, group: &LoopGroup) -> Result<bool, KernelError> {
         let tensor = self.tensor(&element.data)?;
         let MemorySpace::Heap { root, .. } = &tensor.space else { return Ok(false) };
         let same_root =
@@ -195,7 +195,7 @@ impl<D: TargetDialect> Printer<'_, D> {
     }
 
     /// C text of the address of the first element along a loop.
-    fn row_start(&mut self, element: &Element, last: &Loop) -> Result<String, KernelError> {
+    fn row_start(&mut self, element: &Element, last: &ForLoop) -> Result<String, KernelError> {
         let subscripts = element.subscripts.iter().map(|e| self.at_first(e, last)).collect();
         self.pointers.insert(element.data.clone());
         let place = self.position(&Element { subscripts, ..element.clone() })?;
@@ -207,7 +207,7 @@ impl<D: TargetDialect> Printer<'_, D> {
     ///
     /// A group alone reads on along its row. Of several groups the first reads a row from memory and the others find it in the
     /// cache: the one that computes most prefetches the row of the next point.
-    fn fetched(&mut self, group: &LoopGroup, last: &Loop) -> Result<Vec<(String, usize, usize)>, KernelError> {
+    fn fetched(&mut self, group: &LoopGroup, last: &ForLoop) -> Result<Vec<(String, usize, usize)>, KernelError> {
         let nest = self.nest;
         let next = nest.outer.last().filter(|l| l.tag == Tag::Core).map(|l| &l.index);
         let alone = nest.groups.len() == 1;

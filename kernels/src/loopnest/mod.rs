@@ -24,7 +24,7 @@ pub enum Tag {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loop {
+pub struct ForLoop {
     pub index: String,
     pub tag: Tag,
     /// Iterations at the sizes of the spec.
@@ -94,7 +94,7 @@ pub struct NestStatement {
 /// Loops from outer to inner around statements that run together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoopGroup {
-    pub loops: Vec<Loop>,
+    pub loops: Vec<ForLoop>,
     pub statements: Vec<NestStatement>,
     /// Whether it is one sum of products, run as matrix products of the whole group.
     pub is_gemm: bool,
@@ -163,7 +163,7 @@ pub struct GemmPlan {
 pub struct LoopNest {
     pub name: String,
     /// From outer to inner; at most one is a `Block`. Those that are `Sequential` come last: they run within one point.
-    pub outer: Vec<Loop>,
+    pub outer: Vec<ForLoop>,
     /// Outer indices that are walked in tiles.
     pub tiles: Vec<Tile>,
     /// How matrix products are run, if there are any.
@@ -200,17 +200,17 @@ impl LoopNest {
     }
 
     /// The blocked outer index, if vectors run along an outer index.
-    pub fn block(&self) -> Option<&Loop> {
+    pub fn block(&self) -> Option<&ForLoop> {
         self.outer.iter().find(|l| l.tag == Tag::Block)
     }
 
     /// The outer loops whose points the cores share.
-    pub fn shared(&self) -> impl DoubleEndedIterator<Item = &Loop> + Clone {
+    pub fn shared(&self) -> impl DoubleEndedIterator<Item = &ForLoop> + Clone {
         self.outer.iter().filter(|l| l.tag != Tag::Sequential)
     }
 
     /// The outer loops that run within one point.
-    pub fn sequential(&self) -> impl DoubleEndedIterator<Item = &Loop> + Clone {
+    pub fn sequential(&self) -> impl DoubleEndedIterator<Item = &ForLoop> + Clone {
         self.outer.iter().filter(|l| l.tag == Tag::Sequential)
     }
 
@@ -226,7 +226,7 @@ impl LoopNest {
     }
 
     /// Iterations of an outer loop: blocks count as one.
-    pub fn steps(&self, outer: &Loop) -> i64 {
+    pub fn steps(&self, outer: &ForLoop) -> i64 {
         if outer.tag == Tag::Block { (outer.count + self.lanes - 1) / self.lanes } else { outer.count }
     }
 

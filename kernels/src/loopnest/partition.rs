@@ -6,7 +6,7 @@
 
 use super::{Element, LoopNest, MemorySpace, Tag, Tile};
 use crate::kernel::{ArgumentAccess, KernelSpec};
-use crate::phases::{Part, Partition, Place, Touch};
+use crate::phases::{AccessedPart, PartitionIndex, PhaseMemory, Touch};
 use sdfg::{Expr, Scalar};
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq)]
 pub struct PartitionedNest {
     /// How the points can be divided, and the points of a step; `None` if there is one step only.
-    pub partition: Option<(Partition, i64)>,
+    pub partition: Option<(PartitionIndex, i64)>,
     pub touches: Vec<Touch>,
 }
 
@@ -26,11 +26,11 @@ impl PartitionedNest {
         let found = outermost.map(|outer| match nest.tiles.iter().find(|t| t.outer == outer.index) {
             Some(tile) => {
                 let start = Expr::sym(tile.outer.as_str()) * Expr::sym(Tile::symbol(&tile.index));
-                (start + Expr::sym(tile.index.as_str()), Partition { size: tile.count, step: tile.size }, nest.steps(outer))
+                (start + Expr::sym(tile.index.as_str()), PartitionIndex { size: tile.count, step: tile.size }, nest.steps(outer))
             }
             None => {
                 let step = if outer.tag == Tag::Block { nest.lanes } else { 1 };
-                (Expr::sym(outer.index.as_str()), Partition { size: outer.count, step }, nest.steps(outer))
+                (Expr::sym(outer.index.as_str()), PartitionIndex { size: outer.count, step }, nest.steps(outer))
             }
         });
         let position = found.as_ref().map(|(position, ..)| position);
@@ -68,15 +68,15 @@ impl PartitionedNest {
         };
         let mut touches = Vec::new();
         for (n, argument) in spec.arguments().iter().enumerate() {
-            let place = Place::Argument(n);
+            let place = PhaseMemory::Argument(n);
             match along.get(&n) {
                 Some((written, dims)) => {
-                    let part = dims.first().map_or(Part::Whole, |dim| Part::Along(*dim));
+                    let part = dims.first().map_or(AccessedPart::Whole, |dim| AccessedPart::Along(*dim));
                     touches.push(Touch { place, written: *written, part });
                 }
                 // What workers add up privately is written after the last point.
                 None if private(n) => {}
-                None => touches.push(Touch { place, written: argument.access == ArgumentAccess::Write, part: Part::Whole }),
+                None => touches.push(Touch { place, written: argument.access == ArgumentAccess::Write, part: AccessedPart::Whole }),
             }
         }
         let partition = found.map(|(_, partition, steps)| (partition, points / steps.max(1)));

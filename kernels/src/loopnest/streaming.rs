@@ -7,7 +7,7 @@
 //! long rows are. A sum of exponentials less the largest value needs no pass of its own (online softmax): the exponentials are taken less the
 //! largest value so far, and the sum is scaled where that grows.
 
-use crate::loopnest::{Element, Loop, LoopGroup, LoopNest, MemorySpace, NestStatement};
+use crate::loopnest::{Element, ForLoop, LoopGroup, LoopNest, MemorySpace, NestStatement};
 use sdfg::config::KernelConfig;
 use sdfg::{Binary, Combine, Scalar, Unary};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,8 +48,8 @@ pub struct ColumnPass {
 /// A nest as passes over the columns of a tile's rows.
 #[derive(Clone, Debug)]
 pub struct StreamedTile {
-    pub row: Loop,
-    pub column: Loop,
+    pub row: ForLoop,
+    pub column: ForLoop,
     /// Products that make a value for each row and column.
     pub first: Vec<LoopGroup>,
     /// Products that sum over columns, and the local container whose values they multiply.
@@ -267,7 +267,7 @@ fn rows_and_columns<'g>(
     nest: &LoopNest,
     groups: &'g [LoopGroup],
     single: &BTreeSet<String>,
-) -> Option<(&'g LoopGroup, &'g Loop, &'g Loop)> {
+) -> Option<(&'g LoopGroup, &'g ForLoop, &'g ForLoop)> {
     if nest.sequential().next().is_some() {
         return None;
     }

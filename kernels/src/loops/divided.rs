@@ -4,7 +4,7 @@ use super::body::Body;
 use crate::device::Partitioned;
 use crate::kernel::KernelSpec;
 use crate::packing::divide::divide;
-use crate::phases::{Part, Place};
+use crate::phases::{AccessedPart, PhaseMemory};
 use sdfg::config::KernelConfig;
 
 /// The dims that at least half of what the kernels of a body write have, in order of first appearance.
@@ -31,7 +31,7 @@ pub(super) fn divided(
 ) -> Option<KernelConfig> {
     let (config, nest) = divide(kernel, config, dim, workers, partitioned)?;
     let along = nest.touches.iter().filter(|t| t.written).all(|touch| {
-        let (Place::Argument(n), Part::Along(axis)) = (touch.place, touch.part) else { return false };
+        let (PhaseMemory::Argument(n), AccessedPart::Along(axis)) = (touch.place, touch.part) else { return false };
         kernel.arguments().get(n).and_then(|a| a.dims.get(axis)).is_some_and(|d| d == dim)
     });
     // What a worker reads of another one's work would need a barrier at each time.
@@ -43,11 +43,11 @@ pub(super) fn divided(
         .map(|a| body.outer(&a.data).unwrap_or(&a.data).to_string())
         .collect();
     let own = nest.touches.iter().filter(|t| !t.written).all(|touch| {
-        let Place::Argument(n) = touch.place else { return true };
+        let PhaseMemory::Argument(n) = touch.place else { return true };
         let Some(argument) = kernel.arguments().into_iter().nth(n) else { return true };
         let outer = body.outer(&argument.data).unwrap_or(&argument.data);
         let apart = !made.iter().any(|m| m == outer);
-        apart || matches!(touch.part, Part::Along(axis) if argument.dims.get(axis).is_some_and(|d| d == dim))
+        apart || matches!(touch.part, AccessedPart::Along(axis) if argument.dims.get(axis).is_some_and(|d| d == dim))
     });
     (along && own).then_some(config)
 }

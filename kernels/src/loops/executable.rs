@@ -9,7 +9,7 @@ use crate::device::{Device, DeviceMemory};
 use crate::error::KernelError;
 use crate::in_place::{self, InPlace};
 use crate::kernel::{ArgumentAccess, Completion, Executable, KernelSpec, MemberTimes, RunContext, unsupported};
-use crate::packing::{self, Addresses, Held, Packed};
+use crate::packing::{self, ArgumentAddresses, ArgumentMemory, Packed};
 use crate::pool::Working;
 use sdfg::affine::Affine;
 use sdfg::config::KernelConfig;
@@ -23,7 +23,7 @@ const LINE: usize = 64;
 
 /// Where an argument of a kernel lies in an iteration.
 #[derive(Clone, Debug, PartialEq)]
-enum Place {
+enum SlicedArgument {
     /// A whole argument of the loop.
     Whole(usize),
     /// In the loop's own memory.
@@ -39,7 +39,7 @@ enum Place {
 struct Launch {
     name: String,
     executable: Arc<dyn Executable>,
-    places: Vec<Place>,
+    places: Vec<SlicedArgument>,
     /// Bytes of each argument.
     bytes: Vec<usize>,
 }
@@ -179,7 +179,7 @@ struct LoopAddresses<'a> {
 // SAFETY: workers write parts that their shares give them.
 unsafe impl Sync for LoopAddresses<'_> {}
 
-impl Addresses for LoopAddresses<'_> {
+impl ArgumentAddresses for LoopAddresses<'_> {
     fn of(&self, launch: usize, into: &mut Vec<*mut u8>) {
         let each = self.kernel.launches.len();
         // Slices outside were refused when launches were packed.
@@ -232,13 +232,13 @@ impl LoopKernel {
         into.clear();
         for place in &launch.places {
             into.push(match place {
-                Place::Whole(argument) => arguments[*argument],
-                Place::Own(at) => base.wrapping_add(*at),
-                Place::State { argument, other, before } => match self.state(iteration, *argument, *other, *before) {
+                SlicedArgument::Whole(argument) => arguments[*argument],
+                SlicedArgument::Own(at) => base.wrapping_add(*at),
+                SlicedArgument::State { argument, other, before } => match self.state(iteration, *argument, *other, *before) {
                     Ok(argument) => arguments[argument],
                     Err(own) => base.wrapping_add(own),
                 },
-                Place::Slice { argument, by, from, count, bytes, outside } => {
+                SlicedArgument::Slice { argument, by, from, count, bytes, outside } => {
                     match self.slice(iteration, (*by, *from, *count), *outside)? {
                         Ok(at) => arguments[*argument].wrapping_add(at as usize * bytes),
                         Err(outside) => base.wrapping_add(outside),
@@ -257,7 +257,7 @@ impl LoopKernel {
         }
         // Slices are memory of their own: numbers are given as they come. An argument that is read both whole and in slices is one memory.
         let places = || self.launches.iter().flat_map(|l| &l.places);
-        let is_whole = |argument: usize| places().any(|p| *p == Place::Whole(argument));
+        let is_whole = |argument: usize| places().any(|p| *p == SlicedArgument::Whole(argument));
         let mut numbers: BTreeMap<(usize, i64), usize> = BTreeMap::new();
         let mut launches = Vec::new();
         for iteration in 0..self.trips {
@@ -265,13 +265,13 @@ impl LoopKernel {
                 let mut arguments = Vec::new();
                 for (place, size) in launch.places.iter().zip(&launch.bytes) {
                     let ((memory, part), bytes) = match place {
-                        Place::Whole(argument) => ((*argument, -1), 0..*size),
-                        Place::Own(at) => ((self.arguments, *at as i64), 0..*size),
-                        Place::State { argument, other, before } => match self.state(iteration, *argument, *other, *before) {
+                        SlicedArgument::Whole(argument) => ((*argument, -1), 0..*size),
+                        SlicedArgument::Own(at) => ((self.arguments, *at as i64), 0..*size),
+                        SlicedArgument::State { argument, other, before } => match self.state(iteration, *argument, *other, *before) {
                             Ok(argument) => ((argument, -1), 0..*size),
                             Err(own) => ((self.arguments, own as i64), 0..*size),
                         },
-                        Place::Slice { argument, by, from, count, bytes, outside } => {
+                        SlicedArgument::Slice { argument, by, from, count, bytes, outside } => {
                             match self.slice(iteration, (*by, *from, *count), *outside)? {
                                 Ok(at) if is_whole(*argument) => ((*argument, -1), at as usize * bytes..(at as usize + 1) * bytes),
                                 Ok(at) => ((*argument, at), 0..*bytes),
@@ -280,7 +280,7 @@ impl LoopKernel {
                         }
                     };
                     let next = numbers.len();
-                    arguments.push(Held { memory: *numbers.entry((memory, part)).or_insert(next), bytes });
+                    arguments.push(ArgumentMemory { memory: *numbers.entry((memory, part)).or_insert(next), bytes });
                 }
                 launches.push(packing::Launch { kernel, arguments });
             }
@@ -299,7 +299,7 @@ fn bytes(body: &Body, kernel: &KernelSpec, container: &Container, layout: &Layou
     Ok(container.dtype.bytes(elements.ok_or_else(misfit)? as u64) as usize)
 }
 
-fn place(body: &Body, config: &KernelConfig, kernel: &KernelSpec, data: &str, room: &mut Room) -> Result<Place, KernelError> {
+fn place(body: &Body, config: &KernelConfig, kernel: &KernelSpec, data: &str, room: &mut Room) -> Result<SlicedArgument, KernelError> {
     let container =
         kernel.containers.get(data).ok_or_else(|| KernelError::UnknownContainer { kernel: kernel.name.clone(), data: data.to_string() })?;
     let layout = body.inner_layout(config, container)?;
@@ -314,7 +314,7 @@ fn place(body: &Body, config: &KernelConfig, kernel: &KernelSpec, data: &str, ro
                 at
             }
         };
-        return Ok(Place::Own(at));
+        return Ok(SlicedArgument::Own(at));
     };
     if let Some(other) = body.outer(data).and_then(|outer| room.states.get(outer)).copied() {
         let fill = body.slice(data).filter(|slice| slice.is_state()).and_then(|slice| slice.fill);
@@ -322,9 +322,9 @@ fn place(body: &Body, config: &KernelConfig, kernel: &KernelSpec, data: &str, ro
             Some(value) => Some(room.filled(container, layout, kernel.shape(data)?, bytes, value.0)),
             None => None,
         };
-        return Ok(Place::State { argument, other, before });
+        return Ok(SlicedArgument::State { argument, other, before });
     }
-    let Some(Slice { data: outer, at: Some((axis, at)), fill }) = body.slice(data) else { return Ok(Place::Whole(argument)) };
+    let Some(Slice { data: outer, at: Some((axis, at)), fill }) = body.slice(data) else { return Ok(SlicedArgument::Whole(argument)) };
     let wrong = || unsupported(&body.spec, format!("`{outer}` is read at {at}, which is no multiple of the time plus a number"));
     let form = Affine::of(at, &|name| name == body.repeat.index).ok_or_else(wrong)?;
     let from = form.offset.eval(&body.spec.sizes).map_err(|source| KernelError::Size { kernel: body.spec.name.clone(), source })?;
@@ -336,7 +336,7 @@ fn place(body: &Body, config: &KernelConfig, kernel: &KernelSpec, data: &str, ro
         }
         None => None,
     };
-    Ok(Place::Slice { argument, by: form.coefficient(&body.repeat.index), from, count, bytes, outside })
+    Ok(SlicedArgument::Slice { argument, by: form.coefficient(&body.repeat.index), from, count, bytes, outside })
 }
 
 /// Gives a slice in the loop's own memory one value.
@@ -362,15 +362,15 @@ impl Unrolled for LoopKernel {
         let mut found = Vec::new();
         for iteration in 0..self.trips {
             for (kernel, launch) in self.launches.iter().enumerate() {
-                let address = |place: &Place| {
+                let address = |place: &SlicedArgument| {
                     Ok(match place {
-                        Place::Whole(argument) => UnrolledAddress::Argument(*argument, 0),
-                        Place::Own(at) => UnrolledAddress::Own(*at),
-                        Place::State { argument, other, before } => match self.state(iteration, *argument, *other, *before) {
+                        SlicedArgument::Whole(argument) => UnrolledAddress::Argument(*argument, 0),
+                        SlicedArgument::Own(at) => UnrolledAddress::Own(*at),
+                        SlicedArgument::State { argument, other, before } => match self.state(iteration, *argument, *other, *before) {
                             Ok(argument) => UnrolledAddress::Argument(argument, 0),
                             Err(own) => UnrolledAddress::Own(own),
                         },
-                        Place::Slice { argument, by, from, count, bytes, outside } => {
+                        SlicedArgument::Slice { argument, by, from, count, bytes, outside } => {
                             match self.slice(iteration, (*by, *from, *count), *outside)? {
                                 Ok(at) => UnrolledAddress::Argument(*argument, at as usize * bytes),
                                 Err(outside) => UnrolledAddress::Own(outside),

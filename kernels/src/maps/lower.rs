@@ -2,7 +2,7 @@
 
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
-use crate::loopnest::{Loop, LoopGroup, LoopNest, MemorySpace, NestStatement, NestTensor, Tag};
+use crate::loopnest::{ForLoop, LoopGroup, LoopNest, MemorySpace, NestStatement, NestTensor, Tag};
 use crate::maps::flatten::{Flat, Flattened, IndexRange, flatten};
 use indexmap::IndexMap;
 use sdfg::config::KernelConfig;
@@ -56,13 +56,13 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         }
         ordered.sort_by_key(place);
     }
-    let to_loop = |r: &IndexRange, tag: Tag| Loop { index: r.index.clone(), tag, count: r.count, map: r.map.clone() };
+    let to_loop = |r: &IndexRange, tag: Tag| ForLoop { index: r.index.clone(), tag, count: r.count, map: r.map.clone() };
     let block = outer.iter().find(|r| is_vector(r)).map(|r| to_loop(r, Tag::Vector));
     let outer = ordered.iter().map(|r| to_loop(r, if is_vector(r) { Tag::Block } else { Tag::Core })).collect();
 
     let mut groups: Vec<LoopGroup> = Vec::new();
     for Flat { inner, statement, .. } in statements {
-        let mut loops: Vec<Loop> = inner.iter().map(|r| to_loop(r, Tag::Sequential)).collect();
+        let mut loops: Vec<ForLoop> = inner.iter().map(|r| to_loop(r, Tag::Sequential)).collect();
         loops.sort_by_key(|l| vector.as_deref() == Some(l.index.as_str()));
         loops.extend(block.clone());
         if let Some(last) = loops.last_mut() {

@@ -5,7 +5,7 @@
 //! each worker finds there nothing but its own work: both divide their points by an index of the same size, and that index walks the same
 //! dim of the memory that they share. Each phase takes the earliest group that this allows, so the groups follow from the phases alone.
 
-use crate::phases::{Part, Partition, Spread};
+use crate::phases::{AccessedPart, PartitionIndex, Spread};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -14,11 +14,11 @@ const MOST_UNEQUAL: f64 = 1.15;
 
 /// A phase of a kernel as grouping sees it.
 #[derive(Clone, Debug)]
-pub struct Piece {
+pub struct PackedPhase {
     pub spread: Spread,
     /// Whether the caller does it before the others begin: it finishes what all workers have begun.
     pub closes: bool,
-    pub partition: Option<Partition>,
+    pub partition: Option<PartitionIndex>,
     pub regions: Vec<Region>,
     /// A kernel that gives out its work by itself, which nothing can share a dispatch with.
     pub whole: bool,
@@ -30,12 +30,12 @@ pub struct Region {
     pub memory: usize,
     pub bytes: Range<usize>,
     pub written: bool,
-    pub part: Part,
+    pub part: AccessedPart,
 }
 
 /// Pieces between two barriers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Group {
+pub struct BarrierGroup {
     /// What the caller does first, alone.
     pub before: Vec<usize>,
     /// What each worker does, in this order.
@@ -48,19 +48,19 @@ pub struct Work {
     /// Where the workers' ranges of the index begin and end, if the piece is divided as others are.
     pub bounds: Option<Vec<i64>>,
     /// What all of these are divided by, of which the bounds follow.
-    pub along: Option<Partition>,
+    pub along: Option<PartitionIndex>,
 }
 
 /// Pieces of a group that are divided alike.
 #[derive(Clone, Debug)]
 struct Team {
-    partition: Partition,
+    partition: PartitionIndex,
     members: Vec<usize>,
 }
 
 impl Team {
-    fn with(&self, partition: Partition) -> Option<Partition> {
-        (self.partition.size == partition.size).then(|| Partition { step: lcm(self.partition.step, partition.step), ..partition })
+    fn with(&self, partition: PartitionIndex) -> Option<PartitionIndex> {
+        (self.partition.size == partition.size).then(|| PartitionIndex { step: lcm(self.partition.step, partition.step), ..partition })
     }
 }
 
@@ -73,8 +73,8 @@ fn lcm(a: i64, b: i64) -> i64 {
 }
 
 /// Where the ranges of so many workers begin and end: multiples of the partition's step, as equal as can be.
-pub fn bounds(partition: Partition, workers: usize) -> Vec<i64> {
-    let Partition { size, step } = partition;
+pub fn bounds(partition: PartitionIndex, workers: usize) -> Vec<i64> {
+    let PartitionIndex { size, step } = partition;
     let at = |worker: usize| {
         let equal = size as f64 * worker as f64 / workers as f64;
         (((equal / step as f64).round() as i64) * step).min(size)
@@ -83,7 +83,7 @@ pub fn bounds(partition: Partition, workers: usize) -> Vec<i64> {
 }
 
 /// Whether no worker has much more than an equal share.
-fn is_balanced(partition: Partition, workers: usize) -> bool {
+fn is_balanced(partition: PartitionIndex, workers: usize) -> bool {
     let bounds = bounds(partition, workers);
     let most = bounds.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
     most as f64 <= partition.size as f64 / workers as f64 * MOST_UNEQUAL
@@ -95,7 +95,7 @@ struct Toucher {
     piece: usize,
     bytes: Range<usize>,
     written: bool,
-    part: Part,
+    part: AccessedPart,
 }
 
 /// How a piece stands to one before it.
@@ -109,16 +109,16 @@ enum Need {
 }
 
 struct Grouping<'p> {
-    pieces: &'p [Piece],
+    pieces: &'p [PackedPhase],
     workers: usize,
-    groups: Vec<(Group, Vec<Team>)>,
+    groups: Vec<(BarrierGroup, Vec<Team>)>,
     /// The group of each piece so far.
     placed: Vec<usize>,
     touched: BTreeMap<usize, Vec<Toucher>>,
 }
 
 /// Groups pieces, given in an order in which they can run, for a number of workers.
-pub fn groups(pieces: &[Piece], workers: usize) -> Vec<Group> {
+pub fn groups(pieces: &[PackedPhase], workers: usize) -> Vec<BarrierGroup> {
     let mut grouping = Grouping { pieces, workers, groups: vec![], placed: vec![], touched: BTreeMap::new() };
     for n in 0..pieces.len() {
         grouping.place(n);
@@ -169,7 +169,7 @@ impl Grouping<'_> {
             let toucher = Toucher { piece: n, bytes: region.bytes.clone(), written: region.written, part: region.part };
             let known = self.touched.entry(region.memory).or_default();
             // What is written over as a whole after a barrier needs no more looking at: whatever conflicts with that conflicts with this.
-            if region.written && region.part == Part::Whole {
+            if region.written && region.part == AccessedPart::Whole {
                 known.retain(|t| t.bytes.start < region.bytes.start || t.bytes.end > region.bytes.end || self.placed[t.piece] >= at);
             }
             known.push(toucher);
@@ -195,8 +195,8 @@ impl Grouping<'_> {
                 let alone = before.spread == Spread::Alone && piece.spread == Spread::Alone;
                 let need = match (t.part, region.part) {
                     _ if alone => Need::Order,
-                    (Part::Own, Part::Own) => Need::Order,
-                    (Part::Along(a), Part::Along(b)) if a == b && t.bytes == region.bytes && same_index => Need::Alike,
+                    (AccessedPart::Own, AccessedPart::Own) => Need::Order,
+                    (AccessedPart::Along(a), AccessedPart::Along(b)) if a == b && t.bytes == region.bytes && same_index => Need::Alike,
                     _ => Need::Barrier,
                 };
                 let known = needs.entry(t.piece).or_insert(need);
@@ -231,9 +231,9 @@ impl Grouping<'_> {
         true
     }
 
-    fn finish(self) -> Vec<Group> {
+    fn finish(self) -> Vec<BarrierGroup> {
         let workers = self.workers;
-        let of = |(mut group, teams): (Group, Vec<Team>)| {
+        let of = |(mut group, teams): (BarrierGroup, Vec<Team>)| {
             for team in teams {
                 let bounds = bounds(team.partition, workers);
                 for work in group.work.iter_mut().filter(|work| team.members.contains(&work.piece)) {
@@ -252,23 +252,23 @@ mod tests {
 
     const ITEMS: Spread = Spread::Items { count: 64, parts: 8 };
 
-    fn region(memory: usize, written: bool, part: Part) -> Region {
+    fn region(memory: usize, written: bool, part: AccessedPart) -> Region {
         Region { memory, bytes: 0..8, written, part }
     }
 
     /// A piece divided by an index of 64 positions in steps of `step`, 0 for one that cannot be divided.
-    fn piece(step: i64, regions: &[Region]) -> Piece {
-        let partition = (step > 0).then_some(Partition { size: 64, step });
-        Piece { spread: ITEMS, closes: false, partition, regions: regions.to_vec(), whole: false }
+    fn piece(step: i64, regions: &[Region]) -> PackedPhase {
+        let partition = (step > 0).then_some(PartitionIndex { size: 64, step });
+        PackedPhase { spread: ITEMS, closes: false, partition, regions: regions.to_vec(), whole: false }
     }
 
-    fn pieces(groups: &[Group]) -> Vec<(Vec<usize>, Vec<usize>)> {
+    fn pieces(groups: &[BarrierGroup]) -> Vec<(Vec<usize>, Vec<usize>)> {
         groups.iter().map(|g| (g.before.clone(), g.work.iter().map(|w| w.piece).collect())).collect()
     }
 
     #[test]
     fn pieces_come_as_early_as_memory_allows() {
-        use Part::Whole;
+        use AccessedPart::Whole;
         let first = piece(0, &[region(0, true, Whole)]);
         let reads = piece(0, &[region(0, false, Whole), region(2, true, Whole)]);
         let second = piece(0, &[region(1, true, Whole)]);
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_finds_its_own_work_needs_no_barrier() {
-        use Part::{Along, Whole};
+        use AccessedPart::{Along, Whole};
         let makes = piece(16, &[region(0, true, Along(0))]);
         let takes = piece(4, &[region(0, false, Along(0)), region(1, true, Along(1))]);
         let whole = piece(4, &[region(1, false, Whole), region(2, true, Along(0))]);
@@ -294,18 +294,18 @@ mod tests {
 
     #[test]
     fn pieces_are_divided_alike_only_where_that_is_fair() {
-        use Part::Along;
+        use AccessedPart::Along;
         let chain =
             |step: i64| [piece(1, &[region(0, true, Along(0))]), piece(step, &[region(0, false, Along(0)), region(1, true, Along(0))])];
         assert_eq!(groups(&chain(16), 2).len(), 1);
         assert_eq!(groups(&chain(48), 2).len(), 2, "one of two workers would have 48 of 64");
         assert_eq!(groups(&chain(16), 3).len(), 2, "one of three workers would have 32 of 64");
-        assert_eq!(bounds(Partition { size: 100, step: 7 }, 3), [0, 35, 70, 100]);
+        assert_eq!(bounds(PartitionIndex { size: 100, step: 7 }, 3), [0, 35, 70, 100]);
     }
 
     #[test]
     fn memory_that_two_tensors_have_in_turn_is_kept_apart() {
-        use Part::Along;
+        use AccessedPart::Along;
         let makes = piece(1, &[region(0, true, Along(0))]);
         let takes = piece(1, &[Region { bytes: 0..16, ..region(0, false, Along(0)) }, region(1, true, Along(0))]);
         assert_eq!(groups(&[makes, takes], 2).len(), 2, "the same positions lie elsewhere in a tensor of another size");
@@ -313,9 +313,9 @@ mod tests {
 
     #[test]
     fn what_closes_comes_before_the_work_of_its_group() {
-        use Part::{Along, Own, Whole};
+        use AccessedPart::{Along, Own, Whole};
         let sums = piece(1, &[region(0, false, Along(0)), region(9, true, Own)]);
-        let closes = Piece { spread: Spread::Alone, closes: true, ..piece(0, &[region(9, false, Whole), region(1, true, Whole)]) };
+        let closes = PackedPhase { spread: Spread::Alone, closes: true, ..piece(0, &[region(9, false, Whole), region(1, true, Whole)]) };
         let takes = piece(1, &[region(1, false, Whole), region(2, true, Along(0))]);
         let again = piece(1, &[region(9, true, Own)]);
         let found = groups(&[sums, closes, takes, again], 2);
@@ -324,9 +324,9 @@ mod tests {
 
     #[test]
     fn a_kernel_that_gives_out_its_own_work_stays_alone() {
-        let first = piece(0, &[region(0, true, Part::Whole)]);
-        let whole = Piece { whole: true, ..piece(0, &[region(1, true, Part::Whole)]) };
-        let last = piece(0, &[region(2, true, Part::Whole)]);
+        let first = piece(0, &[region(0, true, AccessedPart::Whole)]);
+        let whole = PackedPhase { whole: true, ..piece(0, &[region(1, true, AccessedPart::Whole)]) };
+        let last = piece(0, &[region(2, true, AccessedPart::Whole)]);
         assert_eq!(pieces(&groups(&[first, whole, last], 2)), [(vec![], vec![0, 2]), (vec![], vec![1])]);
     }
 }

@@ -8,10 +8,10 @@ pub mod groups;
 
 use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, RunContext};
-use crate::phases::{Part, Partition, Phase, PhaseRun, Place, Share, Spread, WorkingMemory};
+use crate::phases::{AccessedPart, PartitionIndex, Phase, PhaseMemory, PhaseRun, Spread, WorkerShare, WorkingMemory};
 use crate::pool::{StaticPartition, Working};
 use crate::processor::streams_for;
-use groups::{Group, Piece, Region, groups};
+use groups::{BarrierGroup, PackedPhase, Region, groups};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,7 +28,7 @@ const APART: usize = 4 << 20;
 
 /// Memory of an argument: which one, and its bytes there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct ArgumentMemory {
     pub memory: usize,
     pub bytes: Range<usize>,
 }
@@ -37,12 +37,12 @@ pub struct Held {
 #[derive(Clone, Debug)]
 pub struct Launch {
     pub kernel: usize,
-    pub arguments: Vec<Held>,
+    pub arguments: Vec<ArgumentMemory>,
 }
 
 /// What one worker or all do at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum DispatchStep {
     /// A phase of a launch.
     Phase { launch: usize, phase: usize },
     /// All phases of one, by one worker.
@@ -55,9 +55,9 @@ enum Step {
 #[derive(Debug)]
 pub struct Packed {
     kernels: Vec<usize>,
-    steps: Vec<Step>,
-    pieces: Vec<Piece>,
-    groups: Vec<Group>,
+    steps: Vec<DispatchStep>,
+    pieces: Vec<PackedPhase>,
+    groups: Vec<BarrierGroup>,
     /// Working memory of each kernel, and of all.
     places: Vec<Working>,
     working: Working,
@@ -66,7 +66,7 @@ pub struct Packed {
 }
 
 /// The addresses of a launch's arguments.
-pub trait Addresses: Sync {
+pub trait ArgumentAddresses: Sync {
     /// Writes them into `into`, in order.
     fn of(&self, launch: usize, into: &mut Vec<*mut u8>);
 }
@@ -103,63 +103,63 @@ impl Packed {
         // Memory numbers beyond those of arguments: each kernel's own working memory, then its shared one.
         let first = launches.iter().flat_map(|l| &l.arguments).map(|a| a.memory + 1).max().unwrap_or(0);
         let mut steps = Vec::new();
-        let mut pieces: Vec<Piece> = Vec::new();
-        let mut packed_for: Vec<Option<Vec<Held>>> = vec![None; kernels.len()];
+        let mut pieces: Vec<PackedPhase> = Vec::new();
+        let mut packed_for: Vec<Option<Vec<ArgumentMemory>>> = vec![None; kernels.len()];
         for (n, launch) in launches.iter().enumerate() {
             let kernel = kernels[launch.kernel];
             let whole = |written: &dyn Fn(usize) -> bool| -> Vec<Region> {
-                let region = |(n, held): (usize, &Held)| Region {
+                let region = |(n, held): (usize, &ArgumentMemory)| Region {
                     memory: held.memory,
                     bytes: held.bytes.clone(),
                     written: written(n),
-                    part: Part::Whole,
+                    part: AccessedPart::Whole,
                 };
                 launch.arguments.iter().enumerate().map(region).collect()
             };
             let Some(phases) = &phases[launch.kernel] else {
-                steps.push(Step::Whole { launch: n });
+                steps.push(DispatchStep::Whole { launch: n });
                 // It may write whatever it is given, and it takes working memory by itself.
                 let mut regions = whole(&|_| true);
                 for memory in first..=first + kernels.len() {
-                    regions.push(Region { memory, bytes: 0..usize::MAX, written: true, part: Part::Whole });
+                    regions.push(Region { memory, bytes: 0..usize::MAX, written: true, part: AccessedPart::Whole });
                 }
-                pieces.push(Piece { spread: Spread::Fixed, closes: false, partition: None, regions, whole: true });
+                pieces.push(PackedPhase { spread: Spread::Fixed, closes: false, partition: None, regions, whole: true });
                 continue;
             };
             let writes =
-                |argument: usize| phases.iter().flat_map(|p| &p.touches).any(|t| t.written && t.place == Place::Argument(argument));
+                |argument: usize| phases.iter().flat_map(|p| &p.touches).any(|t| t.written && t.place == PhaseMemory::Argument(argument));
             let bytes = launch.arguments.iter().fold(0, |sum: usize, a| sum.saturating_add(a.bytes.len()));
             if alone[launch.kernel] && bytes <= SMALL && kernel.working().shared == 0 {
-                steps.push(Step::Alone { launch: n });
+                steps.push(DispatchStep::Alone { launch: n });
                 let mut regions = whole(&writes);
-                regions.push(Region { memory: first + launch.kernel, bytes: 0..1, written: true, part: Part::Whole });
-                pieces.push(Piece { spread: Spread::Alone, closes: false, partition: None, regions, whole: false });
+                regions.push(Region { memory: first + launch.kernel, bytes: 0..1, written: true, part: AccessedPart::Whole });
+                pieces.push(PackedPhase { spread: Spread::Alone, closes: false, partition: None, regions, whole: false });
                 continue;
             }
             for (number, phase) in phases.iter().enumerate() {
                 let region = |touch: &crate::phases::Touch| {
                     let (memory, bytes) = match touch.place {
-                        Place::Argument(argument) => {
+                        PhaseMemory::Argument(argument) => {
                             let held = launch.arguments.get(argument)?;
                             (held.memory, held.bytes.clone())
                         }
-                        Place::Own => (first + launch.kernel, 0..1),
-                        Place::Shared => {
+                        PhaseMemory::Own => (first + launch.kernel, 0..1),
+                        PhaseMemory::Shared => {
                             let place = places[launch.kernel].shared;
                             (first + kernels.len(), place..place + kernel.working().shared.max(1))
                         }
                     };
                     Some(Region { memory, bytes, written: touch.written, part: touch.part })
                 };
-                let packs = number + 1 < phases.len() && phase.touches.iter().any(|t| t.written && t.place == Place::Shared);
+                let packs = number + 1 < phases.len() && phase.touches.iter().any(|t| t.written && t.place == PhaseMemory::Shared);
                 if packs {
                     // What was packed for a launch of the same kernel with the same operands is packed already, unless they have changed.
-                    let operands: Vec<Held> = phase
+                    let operands: Vec<ArgumentMemory> = phase
                         .touches
                         .iter()
                         .filter(|t| !t.written)
                         .filter_map(|t| match t.place {
-                            Place::Argument(argument) => launch.arguments.get(argument).cloned(),
+                            PhaseMemory::Argument(argument) => launch.arguments.get(argument).cloned(),
                             _ => None,
                         })
                         .collect();
@@ -170,8 +170,8 @@ impl Packed {
                     packed_for[launch.kernel] = Some(operands);
                 }
                 let small = packs && kernel.working().shared <= SMALL_PACKED;
-                steps.push(Step::Phase { launch: n, phase: number });
-                pieces.push(Piece {
+                steps.push(DispatchStep::Phase { launch: n, phase: number });
+                pieces.push(PackedPhase {
                     spread: phase.spread,
                     closes: phase.spread == Spread::Alone || small,
                     partition: kernel.partition().filter(|_| matches!(phase.spread, Spread::Items { .. }) && !packs),
@@ -211,11 +211,11 @@ impl Packed {
 
     /// The groups as data, for code that runs them without this crate.
     pub fn listed(&self) -> impl Iterator<Item = ListedGroup> + '_ {
-        let of = |piece: usize, along: Option<Partition>| {
+        let of = |piece: usize, along: Option<PartitionIndex>| {
             let (launch, phases) = match self.steps[piece] {
-                Step::Phase { launch, phase } => (launch, ListedPhases::One(phase)),
-                Step::Alone { launch } => (launch, ListedPhases::All),
-                Step::Whole { launch } => (launch, ListedPhases::Whole),
+                DispatchStep::Phase { launch, phase } => (launch, ListedPhases::One(phase)),
+                DispatchStep::Alone { launch } => (launch, ListedPhases::All),
+                DispatchStep::Whole { launch } => (launch, ListedPhases::Whole),
             };
             ListedPiece { launch, phases, spread: self.pieces[piece].spread, along }
         };
@@ -235,7 +235,7 @@ impl Packed {
     pub unsafe fn run(
         &self,
         kernels: &[&dyn Executable],
-        addresses: &dyn Addresses,
+        addresses: &dyn ArgumentAddresses,
         context: &RunContext,
         done: &mut dyn FnMut(usize),
     ) -> Result<Completion, KernelError> {
@@ -245,7 +245,7 @@ impl Packed {
         let expired = AtomicBool::new(false);
         for (number, group) in self.groups.iter().enumerate() {
             if let [work] = group.work.as_slice()
-                && let Step::Whole { launch } = self.steps[work.piece]
+                && let DispatchStep::Whole { launch } = self.steps[work.piece]
             {
                 // It takes working memory by itself. What others have packed there would be lost, so none of it is carried over.
                 drop(scratch.take());
@@ -269,13 +269,13 @@ impl Packed {
             let mut arguments = Vec::new();
             for piece in &group.before {
                 // SAFETY: as promised by the caller.
-                unsafe { runner.run(*piece, 0, Share::All, &mut arguments) };
+                unsafe { runner.run(*piece, 0, WorkerShare::All, &mut arguments) };
             }
             let alone = |work: &groups::Work| matches!(self.pieces[work.piece].spread, Spread::Alone);
             if group.work.iter().all(alone) {
                 for work in &group.work {
                     // SAFETY: as promised by the caller.
-                    unsafe { runner.run(work.piece, 0, Share::All, &mut arguments) };
+                    unsafe { runner.run(work.piece, 0, WorkerShare::All, &mut arguments) };
                 }
                 context.pool.count_alone(usize::from(!group.work.is_empty()));
             } else {
@@ -285,10 +285,10 @@ impl Packed {
                     let mut arguments = Vec::new();
                     for (work, given) in group.work.iter().zip(&given) {
                         let share = match (&work.bounds, self.pieces[work.piece].spread) {
-                            (Some(bounds), _) => Share::Along { from: bounds[worker], to: bounds[worker + 1] },
+                            (Some(bounds), _) => WorkerShare::Along { from: bounds[worker], to: bounds[worker + 1] },
                             (None, Spread::Alone) if worker > 0 => continue,
-                            (None, Spread::Alone) => Share::All,
-                            (None, _) => Share::Taken(given),
+                            (None, Spread::Alone) => WorkerShare::All,
+                            (None, _) => WorkerShare::Taken(given),
                         };
                         // SAFETY: as promised by the caller.
                         unsafe { runner.run(work.piece, worker, share, &mut arguments) };
@@ -318,7 +318,7 @@ pub struct ListedPiece {
     pub phases: ListedPhases,
     pub spread: Spread,
     /// What it is divided by as others of its group are, if it is.
-    pub along: Option<Partition>,
+    pub along: Option<PartitionIndex>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -330,10 +330,10 @@ pub enum ListedPhases {
     Whole,
 }
 
-impl Step {
+impl DispatchStep {
     fn launch(self) -> usize {
         match self {
-            Step::Phase { launch, .. } | Step::Alone { launch } | Step::Whole { launch } => launch,
+            DispatchStep::Phase { launch, .. } | DispatchStep::Alone { launch } | DispatchStep::Whole { launch } => launch,
         }
     }
 }
@@ -342,7 +342,7 @@ impl Step {
 struct Runner<'r> {
     packed: &'r Packed,
     kernels: &'r [&'r dyn Executable],
-    addresses: &'r dyn Addresses,
+    addresses: &'r dyn ArgumentAddresses,
     context: &'r RunContext<'r>,
     all: WorkingMemory,
     late: bool,
@@ -353,7 +353,7 @@ struct Runner<'r> {
 impl Runner<'_> {
     /// # Safety
     /// As for [`Packed::run`].
-    unsafe fn run(&self, piece: usize, worker: usize, share: Share, arguments: &mut Vec<*mut u8>) {
+    unsafe fn run(&self, piece: usize, worker: usize, share: WorkerShare, arguments: &mut Vec<*mut u8>) {
         let step = self.packed.steps[piece];
         let launch = step.launch();
         let number = self.packed.kernels[launch];
@@ -367,7 +367,7 @@ impl Runner<'_> {
         // SAFETY: as promised by the caller.
         let complete = unsafe {
             match step {
-                Step::Phase { phase, .. } => kernel.work(phase, worker, share, &run),
+                DispatchStep::Phase { phase, .. } => kernel.work(phase, worker, share, &run),
                 _ => (0..self.packed.phases[number]).all(|phase| kernel.work(phase, worker, share, &run)),
             }
         };
@@ -378,8 +378,9 @@ impl Runner<'_> {
 }
 
 /// Whether any piece writes what operands lie in.
-fn is_written(pieces: &[Piece], operands: &[Held]) -> bool {
-    let meets = |r: &Region, o: &Held| r.written && r.memory == o.memory && r.bytes.start < o.bytes.end && o.bytes.start < r.bytes.end;
+fn is_written(pieces: &[PackedPhase], operands: &[ArgumentMemory]) -> bool {
+    let meets =
+        |r: &Region, o: &ArgumentMemory| r.written && r.memory == o.memory && r.bytes.start < o.bytes.end && o.bytes.start < r.bytes.end;
     pieces.iter().flat_map(|p| &p.regions).any(|r| operands.iter().any(|o| meets(r, o)))
 }
 
@@ -422,7 +423,7 @@ pub(crate) unsafe fn run_alone(
     for (number, phase) in phases.iter().enumerate() {
         if phase.spread == Spread::Alone {
             // SAFETY: as promised by the caller.
-            unsafe { kernel.work(number, 0, Share::All, &run.0) };
+            unsafe { kernel.work(number, 0, WorkerShare::All, &run.0) };
             continue;
         }
         let items = phase.spread.shares(workers);
@@ -430,7 +431,7 @@ pub(crate) unsafe fn run_alone(
         context.pool.broadcast(|worker| {
             let run = &run;
             // SAFETY: as promised by the caller.
-            if !unsafe { kernel.work(number, worker, Share::Taken(&items), &run.0) } {
+            if !unsafe { kernel.work(number, worker, WorkerShare::Taken(&items), &run.0) } {
                 expired.store(true, Ordering::Relaxed);
             }
         });

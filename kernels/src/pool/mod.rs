@@ -41,7 +41,7 @@ struct Holding {
 }
 
 /// Workers that are kept awake until this is dropped.
-pub struct Held<'a> {
+pub struct AwakeWorkers<'a> {
     pool: Option<&'a Pool>,
     cores: Option<Cores>,
     /// It is the thread that took it which works with them.
@@ -100,15 +100,15 @@ impl Pool {
     /// Keeps the workers awake for what this thread runs until the guard is dropped, the thread as the first of them and on its core:
     /// for kernels that follow one another. Nothing else should need the cores in between. Where another thread holds them, or they
     /// are held already, nothing changes.
-    pub fn hold(&self) -> Held<'_> {
+    pub fn hold(&self) -> AwakeWorkers<'_> {
         let mut held = self.holding();
         // A worker that holds the others would wait for itself.
         if self.workers() < 2 || held.by.is_some() || self.threads.current_thread_index().is_some() {
-            return Held { pool: None, cores: None, here: PhantomData };
+            return AwakeWorkers { pool: None, cores: None, here: PhantomData };
         }
         held.by = Some(std::thread::current().id());
         let cores = self.first.and_then(Cores::only);
-        Held { pool: Some(self), cores, here: PhantomData }
+        AwakeWorkers { pool: Some(self), cores, here: PhantomData }
     }
 
     fn holding(&self) -> MutexGuard<'_, Holding> {
@@ -203,7 +203,7 @@ impl Pool {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for AwakeWorkers<'_> {
     fn drop(&mut self) {
         let Some(pool) = self.pool else { return };
         pool.dismiss();

@@ -10,7 +10,7 @@ use crate::error::KernelError;
 use crate::kernel::{KernelSpec, unsupported};
 use crate::loopnest::matmul_pattern::{is_product, is_windowed};
 use crate::loopnest::streaming::{is_streamed, localized};
-use crate::loopnest::{Element, GemmPlan, Loop, LoopGroup, LoopNest, MemorySpace, NestStatement, NestTensor, Tag, Tile};
+use crate::loopnest::{Element, ForLoop, GemmPlan, LoopGroup, LoopNest, MemorySpace, NestStatement, NestTensor, Tag, Tile};
 use crate::maps::flatten::{Flat, Flattened, IndexRange, reductions, statements};
 use crate::maps::lower::{ROW_LANES, after, hold};
 use crate::processor::Block;
@@ -110,7 +110,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         if *size < range.count {
             let steps = (range.count + size - 1) / size;
             let name = if *size == 1 { range.index.clone() } else { format!("{}.tile", range.index) };
-            loops.push(Loop { index: name.clone(), tag, count: steps, map: range.map.clone() });
+            loops.push(ForLoop { index: name.clone(), tag, count: steps, map: range.map.clone() });
             if *size > 1 {
                 let start = Expr::sym(name.as_str()) * Expr::sym(Tile::symbol(&range.index));
                 with.insert(range.index.clone(), start + Expr::sym(range.index.as_str()));
@@ -126,7 +126,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
             return Err(knob_error("first", first, &outer.iter().map(|r| r.index.as_str()).collect::<Vec<_>>().join(", ")));
         }
         // One that is within a single tile has no loop outside.
-        if let Some(at) = shared.iter().position(|l: &Loop| l.index == first || l.index == format!("{first}.tile")) {
+        if let Some(at) = shared.iter().position(|l: &ForLoop| l.index == first || l.index == format!("{first}.tile")) {
             shared[..=at].rotate_right(1);
         }
     }
@@ -157,11 +157,11 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
 
     let mut groups: Vec<LoopGroup> = Vec::new();
     for (n, Flat { inner, statement, is_gemm }) in statements.into_iter().enumerate() {
-        let to_loop = |r: &IndexRange| Loop { index: r.index.clone(), tag: Tag::Sequential, count: r.count, map: r.map.clone() };
+        let to_loop = |r: &IndexRange| ForLoop { index: r.index.clone(), tag: Tag::Sequential, count: r.count, map: r.map.clone() };
         let last = statement.reads.iter().any(|(_, e)| tensors.get(&e.data).is_some_and(|t| t.space == MemorySpace::Kept));
         let in_window = |index: &String| without.get(&n).is_some_and(|without| without.contains(index));
         let mine = within.iter().filter(|r| (!last || !sequential.contains(&r.index)) && !in_window(&r.index));
-        let mut loops: Vec<Loop> = mine.chain(&inner).map(to_loop).collect();
+        let mut loops: Vec<ForLoop> = mine.chain(&inner).map(to_loop).collect();
         let innermost = vectors.iter().find(|v| loops.iter().any(|l| l.index == **v));
         loops.sort_by_key(|l| innermost == Some(&l.index));
         if let Some(last) = loops.last_mut() {

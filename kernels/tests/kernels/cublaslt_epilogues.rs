@@ -7,7 +7,7 @@ use kernels::device::Device;
 use kernels::pool::Pool;
 use kernels::target::cuda::CudaLibrary;
 use kernels::target::cuda::cublaslt::{
-    Batching, Bias, CublasLtConfig, CublasLtSpace, Descriptors, EpilogueFunction, Everything, Fused, Units,
+    Batching, Bias, CublasLtConfig, CublasLtSpace, Descriptors, EpilogueFunction, Everything, FusedContraction, Units,
 };
 use kernels::target::shim::ShimDevice;
 use kernels::{ConfigSpace, KernelSpec};
@@ -126,7 +126,7 @@ fn cases() -> [(Case, Meant); 6] {
     ]
 }
 
-fn meant(fused: &Fused) -> Meant {
+fn meant(fused: &FusedContraction) -> Meant {
     let epilogue = fused.epilogue.as_ref().expect("an epilogue");
     (epilogue.function, epilogue.bias.as_ref().map(|(bias, _)| *bias), epilogue.aux.is_some())
 }
@@ -142,7 +142,7 @@ fn what_is_recognised_means_the_scope_in_every_layout() -> Result<(), Failure> {
                 container.dtype = dtype;
             }
             let reference = Reference::new(&case.program, &case.unit)?;
-            assert_eq!(meant(&Fused::of(&reference.spec)?), want);
+            assert_eq!(meant(&FusedContraction::of(&reference.spec)?), want);
             let space = device.space(&reference.spec)?;
             let mut seen = std::collections::BTreeSet::new();
             // Algorithms, which are numbered last, are all alike to the reference.
@@ -165,7 +165,7 @@ fn what_is_recognised_means_the_scope_in_every_layout() -> Result<(), Failure> {
 fn what_the_library_has_no_epilogue_for_is_no_product() -> Result<(), Failure> {
     let refused = |case: Case| -> Result<(), Failure> {
         let spec = KernelSpec::new(&case.program, &case.unit)?;
-        assert!(!Fused::has(&spec) && Fused::wanted(&spec)?.is_none(), "{:?}", case.unit);
+        assert!(!FusedContraction::has(&spec) && FusedContraction::wanted(&spec)?.is_none(), "{:?}", case.unit);
         Ok(())
     };
     let both = || vec![at("t", &[]), at("bias", &["u"])];
@@ -193,7 +193,7 @@ fn f32_has_plain_units_beside_tensor_cores_where_it_may_be_tf32() -> Result<(), 
     for tf32 in [false, true] {
         program.tf32 = tf32;
         let spec = KernelSpec::new(&program, &unit)?;
-        let fused = Fused::of(&spec)?;
+        let fused = FusedContraction::of(&spec)?;
         let space = CublasLtSpace::new(fused.clone(), Arc::new(Everything));
         let some = (0..space.count()).step_by(128).map(|n| space.config(n)).filter(|c| c.knobs.get("units") == Some("plain"));
         let plain =
@@ -224,7 +224,7 @@ fn tensor_cores_are_held_against_plain_units() -> Result<(), Failure> {
         for container in program.containers.values_mut().filter(|c| !c.dims.is_empty()) {
             container.dtype = dtype;
         }
-        let space = CublasLtSpace::new(Fused::of(&KernelSpec::new(&program, &unit)?)?, Arc::new(Everything));
+        let space = CublasLtSpace::new(FusedContraction::of(&KernelSpec::new(&program, &unit)?)?, Arc::new(Everything));
         // The third algorithm of the first description.
         let found = space.control(2);
         assert_eq!(found.is_some(), expected, "{dtype:?} {found:?}");
@@ -247,7 +247,7 @@ fn the_library_takes_every_epilogue() -> Result<(), Failure> {
     // The numbers of the manual; sums of an operand are those of the other one where operands are exchanged.
     for ((case, want), numbers) in cases().into_iter().zip([&[6][..], &[164], &[208], &[256, 512], &[134], &[152]]) {
         let spec = KernelSpec::new(&case.program, &case.unit)?;
-        let fused = Fused::of(&spec)?;
+        let fused = FusedContraction::of(&spec)?;
         let space = CublasLtSpace::new(fused.clone(), Arc::new(Everything));
         let mut found = std::collections::BTreeSet::new();
         for number in (0..space.count()).step_by(128) {
@@ -284,7 +284,7 @@ fn batches_by_address_where_strides_do_not_describe_them() -> Result<(), Failure
         origin: None,
     };
     let reference = Reference::new(&p, &Unit::Operation(operation))?;
-    let (fused, pool) = (Fused::of(&reference.spec)?, Pool::new(1)?);
+    let (fused, pool) = (FusedContraction::of(&reference.spec)?, Pool::new(1)?);
     let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into());
     let config = |q: [&str; 4], batching: Batching| KernelConfig {
         layouts: [("q", q), ("r", ["h", "b", "j", "p"]), ("s", ["h", "b", "j", "k"])].map(|(d, l)| (d.to_string(), Layout::of(&l))).into(),

@@ -9,7 +9,7 @@ use kernels::pool::Pool;
 use kernels::target::cpu::templates;
 use kernels::tiles::LayerSpace;
 use sdfg::{Binary, Direction, Expr, Fill, IndexKind, Op, Operand, Operation, Role, Scalar, Scope, Sdfg, StateId, Unit};
-use transforms::{CrossLayerReuse, Options, Percent, run_pipeline};
+use transforms::{CrossLayerReuse, DriverOptions, Percent, run_pipeline};
 
 /// A program of layers that is being written.
 struct Layers {
@@ -62,7 +62,7 @@ impl Layers {
     /// The one kernel that all layers become, with what it refers to.
     fn fused(&self) -> (Sdfg, Unit) {
         let pass = CrossLayerReuse { recompute: Percent(10_000_000), ..CrossLayerReuse::default() };
-        let outcome = run_pipeline(&self.program, &[&pass], &Options::default()).expect("a pass");
+        let outcome = run_pipeline(&self.program, &[&pass], &DriverOptions::default()).expect("a pass");
         let units = outcome.program.units();
         assert_eq!(units.len(), 1, "{:?}", outcome.refusals.iter().map(ToString::to_string).collect::<Vec<_>>());
         let unit = units[0].2.clone();

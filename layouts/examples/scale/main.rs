@@ -9,7 +9,7 @@ mod resnet;
 mod synthetic;
 
 use encoder::{Size, encoder};
-use layouts::exact::Limits;
+use layouts::exact::SearchLimits;
 use layouts::relayout::RelayoutCosts;
 use layouts::selection::optimum;
 use layouts::{Model, SelectionProblem, Store};
@@ -22,7 +22,7 @@ fn seconds() -> f64 {
     nanoseconds.map_or_else(|| START.elapsed().as_secs_f64(), |ns| ns / 1e9)
 }
 
-fn report(name: &str, model: &Model, limits: Limits) {
+fn report(name: &str, model: &Model, limits: SearchLimits) {
     let start = seconds();
     let mut looks = 0;
     let verbose = std::env::var_os("VERBOSE").is_some();
@@ -59,7 +59,7 @@ fn stack(size: Size, count: usize) {
     let model = modelled(&store);
     let start = seconds();
     let joins = vec![("y".to_string(), "x".to_string()), ("d_y".to_string(), "d_x".to_string())];
-    match layouts::stack::solve(&model, &joins, count, &[], Limits::default(), &mut |_| true) {
+    match layouts::stack::solve(&model, &joins, count, &[], SearchLimits::default(), &mut |_| true) {
         Ok(found) => println!(
             "{count} encoders, {} layouts, {} configurations a kernel: {:.3} ms, gap {:.4}%, {} searches, {:.2} s",
             size.layouts,
@@ -80,14 +80,14 @@ fn main() {
         report(
             &format!("ResNet-50, 6 layouts, {measured} configurations a kernel"),
             &modelled(&resnet::resnet(measured)),
-            Limits::default(),
+            SearchLimits::default(),
         );
     }
     for (layouts, measured) in
         [(12, 300), (12, 900), (24, 300), (24, 900), (12, 5000), (24, 5000)].into_iter().filter(|_| wanted("encoder"))
     {
         let name = format!("encoder, {layouts} layouts, {measured} configurations a kernel");
-        report(&name, &modelled(&encoder(Size { layouts, measured })), Limits::default());
+        report(&name, &modelled(&encoder(Size { layouts, measured })), SearchLimits::default());
     }
     for (layouts, measured) in [(12, 5000), (12, 900), (24, 5000), (12, 300)].into_iter().filter(|_| wanted("stack")) {
         stack(Size { layouts, measured }, 24);

@@ -46,15 +46,15 @@ pub struct Variable {
 
 /// One part of all choices. Each table of shares rules out what it shows to cost at least the total; then the step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct CertifiedPart {
     pub shares: Vec<Shares>,
     #[serde(flatten)]
-    pub step: Proof,
+    pub step: CertifiedProof,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "lowercase")]
-pub enum Proof {
+pub enum CertifiedProof {
     /// The shares in force bound it.
     Bounded,
     /// What is left is minimised exactly, variable by variable in this order.
@@ -65,7 +65,7 @@ pub enum Proof {
 
 /// Lower bound of a layer's cost beyond the difference of its potentials, for all states on its two sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
+pub struct CertifiedLayerBound {
     /// Positions of the potentials on the side of the layer before, and of the next.
     pub enters: usize,
     pub leaves: usize,
@@ -74,12 +74,12 @@ pub struct Step {
     /// Variable, value, and the value that is never worse.
     pub dominated: Vec<(usize, usize, usize)>,
     /// The first is the whole.
-    pub parts: Vec<Part>,
+    pub parts: Vec<CertifiedPart>,
 }
 
 /// The choice for a layer, by names in the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Choice {
+pub struct LayerChoice {
     /// How every container is held.
     pub layouts: BTreeMap<String, Layout>,
     pub variants: BTreeMap<String, String>,
@@ -89,14 +89,14 @@ pub struct Choice {
 
 /// A layer of the stack: positions of its choice and of its step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Layer {
+pub struct StackLayer {
     pub choice: usize,
     pub step: usize,
 }
 
 /// The set in which the choice is best: the certificate says nothing about configurations that were not measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Scope {
+pub struct MeasuredScope {
     /// Timed configurations by kernel.
     pub timed: BTreeMap<String, usize>,
     /// Variants that could not be chosen, with a kernel that was not measured.
@@ -121,20 +121,20 @@ pub struct Certificate {
     pub once: String,
     /// Containers of a layer, each with the one of the next layer that it is.
     pub joins: Joins,
-    pub scope: Scope,
+    pub scope: MeasuredScope,
     /// Cost of the choice, all layers together.
     pub total_ps: Cost,
     /// No choice costs less; equal to the total if the choice is proven to be the best.
     pub bound_ps: Cost,
     /// Distinct choices, and which of them each layer has.
-    pub choices: Vec<Choice>,
-    pub layers: Vec<Layer>,
+    pub choices: Vec<LayerChoice>,
+    pub layers: Vec<StackLayer>,
     pub variables: Vec<Variable>,
     /// Every way to hold what lies between two layers: a layout for each join.
     pub states: Vec<Vec<Layout>>,
     /// Tables of potentials by state, in picoseconds.
     pub potentials: Vec<Vec<Cost>>,
-    pub steps: Vec<Step>,
+    pub steps: Vec<CertifiedLayerBound>,
 }
 
 /// Why a certificate could not be read or written.
@@ -174,9 +174,9 @@ fn once(program: &SelectionProblem) -> String {
     )
 }
 
-impl Choice {
+impl LayerChoice {
     /// Spells out held layouts of the classes and variants of the groups.
-    fn of(model: &Model, values: &[u16]) -> Choice {
+    fn of(model: &Model, values: &[u16]) -> LayerChoice {
         let (held, variants) = values.split_at(model.classes.len());
         let mut layouts = BTreeMap::new();
         for (class, value) in model.classes.iter().zip(held) {
@@ -184,14 +184,14 @@ impl Choice {
         }
         let named = model.groups.iter().zip(variants).map(|(g, v)| (g.name.clone(), g.variants[*v as usize].clone()));
         let best = |f: &crate::model::selection_model::Factor| (f.name.clone(), f.choices[f.best(held).0].config.clone());
-        Choice { layouts, variants: named.collect(), kernels: model.variant(variants).factors.iter().map(best).collect() }
+        LayerChoice { layouts, variants: named.collect(), kernels: model.variant(variants).factors.iter().map(best).collect() }
     }
 }
 
 impl Certificate {
     pub fn new(program: &SelectionProblem, store: &Store, model: &Model, chosen: &Stacked, estimated_relayouts: usize) -> Self {
         let network = Network::new(model);
-        let layouts = |c: &crate::model::selection_model::Class| Variable {
+        let layouts = |c: &crate::model::selection_model::LayoutClass| Variable {
             name: c.members.first().cloned().unwrap_or_default(),
             values: c.layouts.iter().map(ToString::to_string).collect(),
         };
@@ -215,17 +215,17 @@ impl Certificate {
             }
             found
         };
-        let part = |node: &exact::Node| Part {
+        let part = |node: &exact::SearchNode| CertifiedPart {
             shares: node.duals.iter().map(shares).collect(),
             step: match &node.step {
-                exact::Step::Bounded | exact::Step::Open => Proof::Bounded,
-                exact::Step::Eliminated(order) => Proof::Eliminated { order: order.clone() },
-                exact::Step::Split(variable, parts) => {
-                    Proof::Split { variable: *variable, parts: parts.iter().map(|(v, n)| (*v as usize, *n)).collect() }
+                exact::NodeProof::Bounded | exact::NodeProof::Open => CertifiedProof::Bounded,
+                exact::NodeProof::Eliminated(order) => CertifiedProof::Eliminated { order: order.clone() },
+                exact::NodeProof::Split(variable, parts) => {
+                    CertifiedProof::Split { variable: *variable, parts: parts.iter().map(|(v, n)| (*v as usize, *n)).collect() }
                 }
             },
         };
-        let step = |step: &crate::solve::stack::Step| Step {
+        let step = |step: &crate::solve::stack::LayerBound| CertifiedLayerBound {
             enters: step.enters,
             leaves: step.leaves,
             target_ps: step.target,
@@ -237,13 +237,13 @@ impl Certificate {
             let key = program.kernel(&f.name).map(|k| k.key.as_str()).unwrap_or_default();
             (f.name.clone(), store.of(key).filter(|m| store.ms(m).is_some()).count())
         };
-        let (mut distinct, mut layers): (Vec<&Vec<u16>>, Vec<Layer>) = (Vec::new(), Vec::new());
+        let (mut distinct, mut layers): (Vec<&Vec<u16>>, Vec<StackLayer>) = (Vec::new(), Vec::new());
         for (values, step) in chosen.layers.iter().zip(&chosen.chain) {
             let choice = distinct.iter().position(|known| *known == values).unwrap_or(distinct.len());
             if choice == distinct.len() {
                 distinct.push(values);
             }
-            layers.push(Layer { choice, step: *step });
+            layers.push(StackLayer { choice, step: *step });
         }
         let mut certificate = Certificate {
             format: FORMAT,
@@ -253,14 +253,14 @@ impl Certificate {
             program: program.clone(),
             once: once(program),
             joins: chosen.joins.clone(),
-            scope: Scope {
+            scope: MeasuredScope {
                 timed: model.factors.iter().map(timed).collect(),
                 left_out: model.groups.iter().flat_map(|g| g.left_out.clone()).collect(),
                 estimated_relayouts,
             },
             total_ps: chosen.total,
             bound_ps: chosen.bound,
-            choices: distinct.into_iter().map(|values| Choice::of(model, values)).collect(),
+            choices: distinct.into_iter().map(|values| LayerChoice::of(model, values)).collect(),
             layers,
             variables,
             states: chosen.states.clone(),

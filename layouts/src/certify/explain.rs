@@ -10,7 +10,7 @@ use crate::model::alternatives::GROUP;
 use crate::model::cost::{FORBIDDEN, milliseconds};
 use crate::model::selection_model::{Model, SelectError};
 use crate::problem::SelectionProblem;
-use crate::solve::exact::{self, Limits};
+use crate::solve::exact::{self, SearchLimits};
 use crate::solve::stack::{self, Joins, Stacked};
 use indexmap::IndexSet;
 use sdfg::config::KernelConfig;
@@ -76,7 +76,7 @@ struct Chosen<'a> {
 }
 
 impl<'a> Chosen<'a> {
-    fn new(program: &'a SelectionProblem, model: Model, layers: &Layers, limits: Limits) -> Result<Self, SelectError> {
+    fn new(program: &'a SelectionProblem, model: Model, layers: &Layers, limits: SearchLimits) -> Result<Self, SelectError> {
         let stacked = match layers.joins.is_empty() {
             true => exact::solve(&model, limits).into(),
             false => stack::solve(&model, &layers.joins, layers.count, &[], limits, &mut |_| true)?,
@@ -183,7 +183,13 @@ impl<'a> Chosen<'a> {
 }
 
 /// Explains the choice for a kernel, a container or a group of alternatives; for [`GROUP`], the choice at all sites.
-pub fn explain(program: &SelectionProblem, store: &Store, name: &str, layers: &Layers, limits: Limits) -> Result<Explanation, SelectError> {
+pub fn explain(
+    program: &SelectionProblem,
+    store: &Store,
+    name: &str,
+    layers: &Layers,
+    limits: SearchLimits,
+) -> Result<Explanation, SelectError> {
     let best = Chosen::new(program, Model::new(program, store, &RelayoutCosts::new(program, store))?, layers, limits)?;
     let mut explanation = Explanation {
         name: name.to_string(),

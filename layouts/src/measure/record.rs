@@ -36,7 +36,7 @@ use std::fmt;
 /// The state of the caches before a timed run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Cache {
+pub enum CacheState {
     /// They hold what the previous run left.
     #[default]
     Warm,
@@ -44,11 +44,11 @@ pub enum Cache {
     Cold,
 }
 
-impl fmt::Display for Cache {
+impl fmt::Display for CacheState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Cache::Warm => "warm",
-            Cache::Cold => "cold",
+            CacheState::Warm => "warm",
+            CacheState::Cold => "cold",
         })
     }
 }
@@ -69,17 +69,17 @@ pub struct Session {
     pub clock: String,
     /// Records that do not say were made with warm caches.
     #[serde(default)]
-    pub cache: Cache,
+    pub cache: CacheState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<SelectionProblem>,
     /// If the program is one of several that compute the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub variant: Option<Variant>,
+    pub variant: Option<RecipeVariant>,
 }
 
 /// A program among others that compute the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Variant {
+pub struct RecipeVariant {
     /// The recipe's name.
     pub of: String,
     pub name: String,
@@ -87,7 +87,7 @@ pub struct Variant {
 
 impl Session {
     /// Times of sessions on different machines, or with other caches, are never mixed.
-    pub fn machine(&self) -> (&str, &str, usize, Cache) {
+    pub fn machine(&self) -> (&str, &str, usize, CacheState) {
         (&self.device, &self.toolchain, self.threads, self.cache)
     }
 }

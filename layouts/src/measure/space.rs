@@ -171,7 +171,7 @@ impl Check {
 
 /// The result of timing a configuration.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Timing {
+pub enum TimingResult {
     /// Raw samples in milliseconds, at least one.
     Samples(Vec<f64>),
     /// Given up: it takes longer than `give_up`. The fastest sample seen, in milliseconds.
@@ -208,7 +208,7 @@ pub trait Bench {
     /// Compares the configuration with the oracle at small sizes.
     fn check(&mut self, kernel: &str, config: &KernelConfig) -> Result<Check, Fault>;
     /// Times the configuration at full size, giving up as soon as it is certain to take longer than `give_up`.
-    fn time(&mut self, kernel: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault>;
+    fn time(&mut self, kernel: &str, config: &KernelConfig, give_up: Duration) -> Result<TimingResult, Fault>;
 }
 
 /// Time since the sweep began.

@@ -4,7 +4,7 @@
 //! the last: it is ignored when reading and cut off when the file is opened for writing. Any other damaged line is an
 //! error that names it. Several files (shards, or sessions of several days) merge into the same contents in any order.
 
-use crate::measure::record::{Cache, Line, Measurement, Outcome, Session};
+use crate::measure::record::{CacheState, Line, Measurement, Outcome, Session};
 use sdfg::config::KernelConfig;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -208,7 +208,7 @@ impl Store {
     }
 
     /// The state of the caches before timed runs, equal in all sessions.
-    pub fn cache(&self) -> Cache {
+    pub fn cache(&self) -> CacheState {
         self.sessions().next().map(|s| s.cache).unwrap_or_default()
     }
 

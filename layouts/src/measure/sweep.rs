@@ -24,7 +24,7 @@ use crate::measure::race::{Limit, Race};
 use crate::measure::record::{Measurement, Outcome};
 use crate::measure::relayout::RelayoutCosts;
 use crate::measure::settling::Settling;
-use crate::measure::space::{Bench, Clock, Coming, Fault, KernelSpace, RelayoutSpace, Timing, relayout_config, relayout_name};
+use crate::measure::space::{Bench, Clock, Coming, Fault, KernelSpace, RelayoutSpace, TimingResult, relayout_config, relayout_name};
 use crate::measure::store::{Store, StoreError};
 use crate::measure::tally::Tally;
 use crate::problem::{Kernel, SelectionProblem};
@@ -66,7 +66,7 @@ pub struct Progress<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report {
+pub struct SweepReport {
     pub finish: Finish,
     /// By kernel.
     pub tallies: BTreeMap<String, Tally>,
@@ -76,7 +76,7 @@ pub struct Report {
     pub settled: bool,
 }
 
-impl Report {
+impl SweepReport {
     pub fn total(&self) -> Tally {
         self.tallies.values().fold(Tally::default(), |mut sum, tally| {
             sum += *tally;
@@ -171,12 +171,12 @@ pub struct Sweeper<'a> {
 }
 
 /// Measures the spaces; see the head of this file.
-pub fn sweep(sweeper: &mut Sweeper, spaces: &[&dyn KernelSpace], relayouts: &[RelayoutSpace]) -> Result<Report, SweepError> {
+pub fn sweep(sweeper: &mut Sweeper, spaces: &[&dyn KernelSpace], relayouts: &[RelayoutSpace]) -> Result<SweepReport, SweepError> {
     let mut tracks: Vec<Track> = spaces.iter().map(|space| sweeper.track(*space)).collect();
     let mut settled = false;
     let finish = sweeper.run(&mut tracks, relayouts, &mut settled);
     let tallies = tracks.iter().map(|t| (t.space.name().to_string(), t.tally)).collect();
-    Ok(Report { finish: finish?, tallies, timed: sweeper.timed, settled })
+    Ok(SweepReport { finish: finish?, tallies, timed: sweeper.timed, settled })
 }
 
 impl Sweeper<'_> {
@@ -411,9 +411,9 @@ impl Sweeper<'_> {
             .map_or(Duration::MAX, |l| Duration::try_from_secs_f64((l.ms * self.options.margin / 1e3).max(0.0)).unwrap_or(Duration::MAX));
         self.timed += 1;
         let outcome = match self.bench.time(kernel, config, give_up) {
-            Ok(Timing::Samples(samples)) if crate::measure::record::median(&samples).is_some() => Outcome::Measured { samples },
-            Ok(Timing::Samples(_)) => Outcome::Failed { reason: "the bench gave no finite samples".into() },
-            Ok(Timing::ExceededAfter(bound_ms)) => {
+            Ok(TimingResult::Samples(samples)) if crate::measure::record::median(&samples).is_some() => Outcome::Measured { samples },
+            Ok(TimingResult::Samples(_)) => Outcome::Failed { reason: "the bench gave no finite samples".into() },
+            Ok(TimingResult::ExceededAfter(bound_ms)) => {
                 let reason = limit.map_or_else(|| "given up by the bench".into(), |l| l.reason);
                 Outcome::Raced { bound_ms, reason }
             }

@@ -33,7 +33,7 @@ impl Leg {
 
 /// The minimum over rows of time + legs.
 #[derive(Clone, Debug, Default)]
-pub struct Function {
+pub struct CostFunction {
     /// One for each variable.
     pub legs: Vec<Leg>,
     /// Times, ascending.
@@ -42,7 +42,7 @@ pub struct Function {
     pub patterns: Vec<u16>,
 }
 
-impl Function {
+impl CostFunction {
     pub fn patterns_of(&self, row: usize) -> &[u16] {
         &self.patterns[row * self.legs.len()..(row + 1) * self.legs.len()]
     }
@@ -62,7 +62,7 @@ impl Function {
     }
 }
 
-impl Function {
+impl CostFunction {
     /// The same for every value of one leg's variable, the others as assigned: one look at the rows instead of one each.
     pub fn along(&self, along: usize, assignment: &[u16]) -> Vec<Cost> {
         let leg = &self.legs[along];
@@ -95,7 +95,7 @@ pub struct Network {
     /// Number of values by variable: classes first, then groups of alternatives.
     pub sizes: Vec<usize>,
     /// In the order of the kernels; then what variants need.
-    pub functions: Vec<Arc<Function>>,
+    pub functions: Vec<Arc<CostFunction>>,
     /// Functions by variable, ascending.
     pub touching: Vec<Vec<usize>>,
     /// Where the groups of alternatives begin.
@@ -117,7 +117,7 @@ impl Network {
             classes.dedup();
             let uses: Vec<Vec<usize>> =
                 classes.iter().map(|c| (0..factor.uses.len()).filter(|n| factor.uses[*n].class == *c).collect()).collect();
-            let mut function = Function::default();
+            let mut function = CostFunction::default();
             let mut known: Vec<BTreeMap<Vec<u16>, u16>> = vec![BTreeMap::new(); classes.len()];
             let mut legs: Vec<Leg> = classes.iter().map(|c| Leg { variable: *c, values: network.sizes[*c], cost: Vec::new() }).collect();
             let mut seen = BTreeSet::new();
@@ -155,11 +155,11 @@ impl Network {
             Leg { variable: when, values: self.sizes[when], cost: [allowed(when, values, true), allowed(when, values, false)].concat() },
             Leg { variable: then, values: self.sizes[then], cost: [allowed(then, others, true), vec![0; self.sizes[then]]].concat() },
         ];
-        self.add(Function { legs, rows: vec![0, 0], patterns: vec![0, 0, 1, 1] });
+        self.add(CostFunction { legs, rows: vec![0, 0], patterns: vec![0, 0, 1, 1] });
     }
 
     /// Legs to the groups on which the kernel depends, and the row for when it does not run.
-    fn guard(&self, factor: &crate::model::selection_model::Factor, function: &mut Function, legs: &mut Vec<Leg>, groups: usize) {
+    fn guard(&self, factor: &crate::model::selection_model::Factor, function: &mut CostFunction, legs: &mut Vec<Leg>, groups: usize) {
         if factor.guards.is_empty() {
             return;
         }
@@ -191,7 +191,7 @@ impl Network {
         function.rows.splice(0..0, std::iter::repeat_n(0, factor.guards.len()));
     }
 
-    pub fn add(&mut self, function: Function) {
+    pub fn add(&mut self, function: CostFunction) {
         for leg in &function.legs {
             self.touching[leg.variable].push(self.functions.len());
         }
@@ -199,7 +199,7 @@ impl Network {
     }
 
     /// The functions that touch some variables, with their rows left.
-    pub fn around(&self, part: &Part, variables: &[usize]) -> (Network, Vec<Vec<u32>>) {
+    pub fn around(&self, part: &Subproblem, variables: &[usize]) -> (Network, Vec<Vec<u32>>) {
         let near: BTreeSet<usize> = variables.iter().flat_map(|v| self.touching[*v].iter().copied()).collect();
         let functions = near.iter().map(|n| self.functions[*n].clone()).collect();
         let network = Network { sizes: self.sizes.clone(), functions, touching: Vec::new(), groups: self.groups, partial: self.partial };
@@ -212,7 +212,7 @@ impl Network {
     }
 
     /// Cost of a pass over all rows: the unit of work.
-    pub fn weight(&self, part: &Part) -> u64 {
+    pub fn weight(&self, part: &Subproblem) -> u64 {
         let rows = self.functions.iter().zip(&part.rows).map(|(f, rows)| rows.len() * f.legs.len());
         let legs = self.functions.iter().flat_map(|f| &f.legs).map(|leg| leg.patterns() * part.domains[leg.variable].len());
         rows.chain(legs).sum::<usize>() as u64
@@ -221,7 +221,7 @@ impl Network {
 
 /// A part of all choices: the values left of every variable, the rows left of every function.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct Subproblem {
     /// Ascending; never empty.
     pub domains: Vec<Vec<u16>>,
     pub rows: Vec<Vec<u32>>,
@@ -230,17 +230,17 @@ pub struct Part {
 /// How many of the fastest undominated rows a row is compared with: nearly all that dominate are among them.
 const RIVALS: usize = 48;
 
-impl Part {
+impl Subproblem {
     /// Everything that the model allows.
     pub fn whole(model: &Model, network: &Network) -> Self {
         let mut domains: Vec<Vec<u16>> = model.classes.iter().map(|c| c.domain.clone()).collect();
         domains.extend(model.groups.iter().map(|g| g.domain.clone()));
         let rows = network.functions.iter().map(|f| (0..f.rows.len() as u32).collect()).collect();
-        Part { domains, rows }
+        Subproblem { domains, rows }
     }
 
     /// The same with one value of a variable.
-    pub fn with(&self, variable: usize, value: u16) -> Part {
+    pub fn with(&self, variable: usize, value: u16) -> Subproblem {
         let mut part = self.clone();
         part.domains[variable] = vec![value];
         part

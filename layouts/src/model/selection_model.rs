@@ -64,7 +64,7 @@ fn unmeasured(kernel: &Kernel, store: &Store) -> SelectError {
 
 /// Containers that share one layout.
 #[derive(Clone, Debug)]
-pub struct Class {
+pub struct LayoutClass {
     pub members: Vec<String>,
     /// All layouts that occur: the natural one first, then in order.
     pub layouts: Vec<Layout>,
@@ -133,7 +133,7 @@ impl Factor {
 
 /// Alternatives of which one runs.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct AlternativeGroup {
     pub name: String,
     pub variants: Vec<String>,
     /// Variants that can be chosen; ascending.
@@ -144,19 +144,19 @@ pub struct Group {
 
 /// Where a group has one of some variants, another one has one of others.
 #[derive(Clone, Debug)]
-pub struct Need {
+pub struct VariantImplication {
     pub when: (usize, Vec<u16>),
     pub then: (usize, Vec<u16>),
 }
 
 #[derive(Clone, Debug)]
 pub struct Model {
-    pub classes: Vec<Class>,
+    pub classes: Vec<LayoutClass>,
     /// In order of their names.
-    pub groups: Vec<Group>,
+    pub groups: Vec<AlternativeGroup>,
     pub factors: Vec<Factor>,
     /// In the order of the program.
-    pub needs: Vec<Need>,
+    pub needs: Vec<VariantImplication>,
     /// Container → class.
     pub class_of: BTreeMap<String, usize>,
     /// Container → its name in its own variant.
@@ -172,7 +172,7 @@ type Guards = Vec<(usize, Vec<u16>)>;
 type Timed<'a> = Vec<(f64, &'a KernelConfig)>;
 
 /// The groups on which a kernel depends, by position, with the variants in which it runs.
-fn guards(kernel: &Kernel, groups: &[Group]) -> Result<Guards, SelectError> {
+fn guards(kernel: &Kernel, groups: &[AlternativeGroup]) -> Result<Guards, SelectError> {
     let mut found = Vec::new();
     for (group, wanted) in &kernel.only {
         let unknown =
@@ -190,7 +190,7 @@ fn guards(kernel: &Kernel, groups: &[Group]) -> Result<Guards, SelectError> {
 }
 
 /// Positions of a group and of some of its variants.
-fn positions(groups: &[Group], (name, variants): &(String, BTreeSet<String>)) -> Result<(usize, Vec<u16>), SelectError> {
+fn positions(groups: &[AlternativeGroup], (name, variants): &(String, BTreeSet<String>)) -> Result<(usize, Vec<u16>), SelectError> {
     let unknown = || SelectError::UnknownNeed(name.clone());
     let at = groups.iter().position(|g| g.name == *name).ok_or_else(unknown)?;
     let position = |v: &String| groups[at].variants.iter().position(|known| known == v).map(|p| p as u16).ok_or_else(unknown);
@@ -205,10 +205,10 @@ fn sorted_dims(layout: &Layout) -> Vec<&str> {
 impl Model {
     pub fn new(program: &SelectionProblem, store: &Store, costs: &RelayoutCosts) -> Result<Self, SelectError> {
         let (mut classes, class_of) = classes(program)?;
-        let mut groups: Vec<Group> = Vec::new();
+        let mut groups: Vec<AlternativeGroup> = Vec::new();
         for (name, variants) in &program.alternatives {
             let domain = (0..variants.len() as u16).collect();
-            groups.push(Group { name: name.clone(), variants: variants.clone(), domain, left_out: Vec::new() });
+            groups.push(AlternativeGroup { name: name.clone(), variants: variants.clone(), domain, left_out: Vec::new() });
         }
         let mut measured: Vec<(&Kernel, Guards, Timed)> = Vec::new();
         let mut found: Vec<BTreeSet<&Layout>> = vec![BTreeSet::new(); classes.len()];
@@ -223,7 +223,7 @@ impl Model {
             if timed.is_empty() {
                 // With one guard, its variants can go; with several, no single variant is to blame.
                 let [(group, variants)] = guards.as_slice() else { return Err(unmeasured(kernel, store)) };
-                let Group { variants: names, domain, left_out, .. } = &mut groups[*group];
+                let AlternativeGroup { variants: names, domain, left_out, .. } = &mut groups[*group];
                 domain.retain(|v| !variants.contains(v));
                 left_out.extend(variants.iter().map(|v| (names[*v as usize].clone(), kernel.plain().to_string())));
                 if domain.is_empty() {
@@ -291,14 +291,15 @@ impl Model {
             return Err(SelectError::TooLong);
         }
         let plain = program.tensors.iter().map(|t| (t.data.clone(), t.plain().to_string())).collect();
-        let position = |group: &Group, variant: &String| group.domain.iter().copied().find(|v| group.variants[*v as usize] == *variant);
+        let position =
+            |group: &AlternativeGroup, variant: &String| group.domain.iter().copied().find(|v| group.variants[*v as usize] == *variant);
         let of_groups = |own: &Variants| groups.iter().map(|g| position(g, own.get(&g.name)?)).collect::<Option<Vec<u16>>>();
         let mut programs: Vec<Vec<u16>> = program.programs.values().filter_map(of_groups).collect();
         programs.sort();
         programs.dedup();
         let mut needs = Vec::new();
         for need in &program.needs {
-            needs.push(Need { when: positions(&groups, &need.when)?, then: positions(&groups, &need.then)? });
+            needs.push(VariantImplication { when: positions(&groups, &need.when)?, then: positions(&groups, &need.then)? });
         }
         let missing = groups.iter().flat_map(|g| &g.left_out).next();
         if let Some((_, name)) = missing.filter(|_| !needs.is_empty() && programs.is_empty())
@@ -325,7 +326,7 @@ impl Model {
         if count > most {
             return None;
         }
-        let extend = |found: Vec<Vec<u16>>, group: &Group| {
+        let extend = |found: Vec<Vec<u16>>, group: &AlternativeGroup| {
             found.iter().flat_map(|c| group.domain.iter().map(move |v| [c.as_slice(), &[*v]].concat())).collect()
         };
         let mut all = self.groups.iter().fold(vec![Vec::new()], extend);
@@ -367,7 +368,7 @@ impl Model {
     pub fn without_layout(&self, data: &str, layout: &Layout) -> Result<Model, SelectError> {
         let class = *self.class_of.get(data).ok_or_else(|| SelectError::UnknownTensor(data.to_string()))?;
         let mut model = self.clone();
-        let Class { domain, layouts, .. } = &mut model.classes[class];
+        let LayoutClass { domain, layouts, .. } = &mut model.classes[class];
         domain.retain(|l| layouts[*l as usize] != *layout);
         if domain.is_empty() { Err(SelectError::Exhausted(format!("{data}[{layout}]"))) } else { Ok(model) }
     }
@@ -376,7 +377,7 @@ impl Model {
     pub fn barring(&self, classes: &[usize], layout: &Layout) -> Model {
         let mut model = self.clone();
         for class in classes {
-            let Class { layouts, barred, .. } = &mut model.classes[*class];
+            let LayoutClass { layouts, barred, .. } = &mut model.classes[*class];
             barred.extend(layouts.iter().position(|l| l == layout).map(|p| p as u16));
         }
         model
@@ -385,7 +386,7 @@ impl Model {
     /// The model in which a variant may not run.
     pub fn without_variant(&self, group: usize, variant: u16) -> Result<Model, SelectError> {
         let mut model = self.clone();
-        let Group { name, variants, domain, .. } = &mut model.groups[group];
+        let AlternativeGroup { name, variants, domain, .. } = &mut model.groups[group];
         domain.retain(|v| *v != variant);
         if domain.is_empty() {
             return Err(SelectError::Exhausted(format!("{name}: {}", variants[variant as usize])));
@@ -408,7 +409,7 @@ impl Model {
 }
 
 /// Classes of tied containers, with the natural layout and the fixed one if there is one.
-fn classes(program: &SelectionProblem) -> Result<(Vec<Class>, BTreeMap<String, usize>), SelectError> {
+fn classes(program: &SelectionProblem) -> Result<(Vec<LayoutClass>, BTreeMap<String, usize>), SelectError> {
     let position: BTreeMap<&str, usize> = program.tensors.iter().enumerate().map(|(n, t)| (t.data.as_str(), n)).collect();
     let at = |data: &String| position.get(data.as_str()).copied().ok_or_else(|| SelectError::UnknownTensor(data.clone()));
     let mut tied: UnionFind<usize> = UnionFind::new(program.tensors.len());
@@ -419,12 +420,12 @@ fn classes(program: &SelectionProblem) -> Result<(Vec<Class>, BTreeMap<String, u
         }
         tied.union(at(a)?, at(b)?);
     }
-    let mut classes: Vec<Class> = Vec::new();
+    let mut classes: Vec<LayoutClass> = Vec::new();
     let mut class_of = BTreeMap::new();
     let mut of_root = BTreeMap::new();
     for (n, tensor) in program.tensors.iter().enumerate() {
         let class = *of_root.entry(tied.find(n)).or_insert_with(|| {
-            classes.push(Class {
+            classes.push(LayoutClass {
                 members: Vec::new(),
                 layouts: vec![tensor.natural.clone()],
                 domain: vec![0],
@@ -445,7 +446,7 @@ fn classes(program: &SelectionProblem) -> Result<(Vec<Class>, BTreeMap<String, u
             let left = program.boundary[other].clone();
             return Err(SelectError::Boundary { a: other.clone(), b: data.clone(), left, right: layout.clone() });
         }
-        let Class { layouts, domain, fixed, .. } = &mut classes[class];
+        let LayoutClass { layouts, domain, fixed, .. } = &mut classes[class];
         if !layouts.contains(layout) {
             layouts.push(layout.clone());
         }

@@ -16,7 +16,7 @@ const LARGEST: usize = 4_096;
 
 /// Σ a·x ≤ bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct LinearConstraint {
     pub terms: Vec<(u32, i64)>,
     pub bound: i64,
 }
@@ -25,13 +25,13 @@ pub struct Row {
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     pub weights: Vec<Cost>,
-    pub rows: Vec<Row>,
+    pub rows: Vec<LinearConstraint>,
 }
 
 /// A part of all choices in a proof.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Node {
+pub enum BranchNode {
     /// Prices of rows, those that are not zero, bound it.
     Bounded(Vec<(u32, i64)>),
     /// A variable is taken in one part and left in the other; positions of both come later in the list.
@@ -47,9 +47,9 @@ pub struct Solved {
     /// Equal to the total if the choice is proven to be the best.
     pub bound: Cost,
     /// The first is the whole.
-    pub tree: Vec<Node>,
+    pub tree: Vec<BranchNode>,
     /// With those that were added.
-    pub rows: Vec<Row>,
+    pub rows: Vec<LinearConstraint>,
     pub pivots: usize,
 }
 
@@ -65,13 +65,13 @@ struct Search<'a> {
     /// By variable: its terms in rows.
     columns: Vec<Vec<(u32, i64)>>,
     best: (Cost, Vec<u32>),
-    tree: Vec<Node>,
+    tree: Vec<BranchNode>,
     lazy: Lazy<'a>,
     pivots: usize,
 }
 
 /// Rows that a choice breaks and that were not in the program; none if it is legal.
-pub type Lazy<'a> = &'a mut dyn FnMut(&[u32]) -> Vec<Row>;
+pub type Lazy<'a> = &'a mut dyn FnMut(&[u32]) -> Vec<LinearConstraint>;
 
 /// Solves a program. `start` is a legal choice; after `nodes` parts or as many `pivots` the best choice so far is returned with the bound
 /// that holds.
@@ -82,7 +82,7 @@ pub fn maximise(program: Program, start: Vec<u32>, (nodes, pivots): (usize, usiz
     }
     let total = start.iter().map(|v| program.weights[*v as usize]).sum();
     let free = vec![None; program.weights.len()];
-    let mut search = Search { program, columns, best: (total, start), tree: vec![Node::Bounded(Vec::new())], lazy, pivots: 0 };
+    let mut search = Search { program, columns, best: (total, start), tree: vec![BranchNode::Bounded(Vec::new())], lazy, pivots: 0 };
     let mut waiting = vec![Open { node: 0, fixed: free, bound: i128::MAX }];
     let mut unproven: i128 = i128::MIN;
     while let Some(open) = waiting.pop() {
@@ -97,8 +97,8 @@ pub fn maximise(program: Program, start: Vec<u32>, (nodes, pivots): (usize, usiz
             continue;
         };
         let first = search.tree.len() as u32;
-        search.tree.extend([Node::Bounded(Vec::new()), Node::Bounded(Vec::new())]);
-        search.tree[open.node as usize] = Node::Split { variable, taken: first, left: first + 1 };
+        search.tree.extend([BranchNode::Bounded(Vec::new()), BranchNode::Bounded(Vec::new())]);
+        search.tree[open.node as usize] = BranchNode::Split { variable, taken: first, left: first + 1 };
         let part = |taken: bool| {
             let mut fixed = open.fixed.clone();
             fixed[variable as usize] = Some(taken);
@@ -129,7 +129,7 @@ impl Search<'_> {
             let prices = self.prices(&relaxed, &rows, &conflicts, &left);
             let bound = self.bound(fixed, &left, &prices);
             let used = prices.iter().enumerate().filter(|(_, price)| **price != 0).map(|(row, price)| (row as u32, *price));
-            self.tree[node as usize] = Node::Bounded(used.collect());
+            self.tree[node as usize] = BranchNode::Bounded(used.collect());
             if whole(bound) <= self.best.0 || stop {
                 return (bound, None);
             }
@@ -161,7 +161,7 @@ impl Search<'_> {
     }
 
     /// Adds rows that are new: whether there was one.
-    fn add(&mut self, rows: Vec<Row>) -> bool {
+    fn add(&mut self, rows: Vec<LinearConstraint>) -> bool {
         let before = self.program.rows.len();
         for row in rows {
             if !self.program.rows.contains(&row) {
@@ -269,7 +269,7 @@ impl Search<'_> {
     }
 
     fn is_legal(&self, choice: &[u32]) -> bool {
-        let holds = |row: &Row| {
+        let holds = |row: &LinearConstraint| {
             let terms = row.terms.iter().filter(|(v, _)| choice.binary_search(v).is_ok());
             terms.map(|(_, a)| *a).sum::<i64>() <= row.bound
         };
@@ -278,6 +278,6 @@ impl Search<'_> {
 }
 
 /// The bound of a row less what the taken variables use of it.
-fn remaining(row: &Row, fixed: &[Option<bool>]) -> i64 {
+fn remaining(row: &LinearConstraint, fixed: &[Option<bool>]) -> i64 {
     row.bound - row.terms.iter().filter(|(v, _)| fixed[*v as usize] == Some(true)).map(|(_, a)| *a).sum::<i64>()
 }

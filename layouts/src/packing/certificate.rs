@@ -4,7 +4,7 @@
 //! operators and cuts bound it, or a pattern is taken in one branch and left in the other. Scores are whole picoseconds, prices whole
 //! numbers of 1/65,536 ps. [`super::verify`] checks it without searching.
 
-use super::problem::Problem;
+use super::problem::PackingProblem;
 use crate::model::cost::Cost;
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ pub struct Cut {
 /// One step of a proof.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
-pub enum Step {
+pub enum ProofStep {
     /// Prices of operators and of cuts, those that are not zero.
     Bounded { operators: Vec<(u32, i64)>, cuts: Vec<(u32, i64)> },
     /// A pattern, and the positions of the steps for plans with it and without it.
@@ -33,13 +33,13 @@ pub enum Step {
 
 /// A part of the problem, numbered on its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct ProofPart {
     pub operators: u32,
     pub members: Vec<Vec<u32>>,
     pub scores: Vec<Cost>,
     pub cuts: Vec<Cut>,
     /// The first is the whole.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ProofStep>,
     /// No choice within the part is worth more.
     pub bound_ps: Cost,
 }
@@ -54,27 +54,27 @@ pub struct Instance {
 
 /// A plan with the proof of its bound.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Certificate {
+pub struct PackingCertificate {
     pub format: u32,
-    /// [`Problem::fingerprint`].
+    /// [`PackingProblem::fingerprint`].
     pub problem: String,
     /// Positions of patterns in the problem.
     pub chosen: Vec<u32>,
     pub total_ps: Cost,
     /// Equal to the total if the plan is proven to be the best of these candidates.
     pub bound_ps: Cost,
-    pub parts: Vec<Part>,
+    pub parts: Vec<ProofPart>,
     pub instances: Vec<Instance>,
 }
 
-impl Certificate {
+impl PackingCertificate {
     pub fn new(
-        problem: &Problem,
+        problem: &PackingProblem,
         chosen: Vec<u32>,
         (total_ps, bound_ps): (Cost, Cost),
-        parts: Vec<Part>,
+        parts: Vec<ProofPart>,
         instances: Vec<Instance>,
     ) -> Self {
-        Certificate { format: FORMAT, problem: problem.fingerprint(), chosen, total_ps, bound_ps, parts, instances }
+        PackingCertificate { format: FORMAT, problem: problem.fingerprint(), chosen, total_ps, bound_ps, parts, instances }
     }
 }

@@ -7,14 +7,14 @@ use crate::model::cost::Cost;
 
 /// An interval of places, the end excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interval {
+pub struct PlaceRange {
     pub begin: usize,
     pub end: usize,
     pub score: Cost,
 }
 
 /// The best disjoint intervals, by their positions in the list, and a price of each place.
-pub fn pack(places: usize, intervals: &[Interval]) -> (Vec<usize>, Vec<Cost>) {
+pub fn pack(places: usize, intervals: &[PlaceRange]) -> (Vec<usize>, Vec<Cost>) {
     let mut ending: Vec<Vec<usize>> = vec![Vec::new(); places + 1];
     intervals.iter().enumerate().for_each(|(n, interval)| ending[interval.end].push(n));
     let mut best: Vec<(Cost, Option<usize>)> = vec![(0, None)];

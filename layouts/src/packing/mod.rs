@@ -30,8 +30,8 @@ pub mod score;
 pub mod simplex;
 pub mod verify;
 
-pub use certificate::Certificate;
+pub use certificate::PackingCertificate;
 pub use dag::Dag;
 pub use greedy::greedy;
-pub use planner::{Limits, Plan, Statistics, plan};
-pub use problem::{Dropped, Pattern, Problem};
+pub use planner::{PackingLimits, PackingPlan, Statistics, plan};
+pub use problem::{Dropped, FusionPattern, PackingProblem};

@@ -5,7 +5,7 @@
 
 use super::dag::Dag;
 
-pub struct Order<'a> {
+pub struct OperatorOrder<'a> {
     dag: &'a Dag,
     /// Operators in order, and the place of each.
     order: Vec<u32>,
@@ -19,12 +19,12 @@ pub struct Order<'a> {
     question: u32,
 }
 
-impl<'a> Order<'a> {
+impl<'a> OperatorOrder<'a> {
     pub fn new(dag: &'a Dag) -> Self {
         let n = dag.operators();
         let place = (0..n as u32).map(|operator| dag.position(operator)).collect();
         let none = vec![0; n];
-        Order {
+        OperatorOrder {
             dag,
             order: dag.order().to_vec(),
             place,

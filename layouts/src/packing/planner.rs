@@ -4,14 +4,14 @@
 //! programming solves it; otherwise branch and bound does. Patterns of several parts may wait for one another: then these parts become
 //! one, with the operators on the way, and are solved again.
 
-use super::branch::{self, Program, Row};
-use super::certificate::{Certificate, Cut, Instance, Part, Step};
+use super::branch::{self, LinearConstraint, Program};
+use super::certificate::{Cut, Instance, PackingCertificate, ProofPart, ProofStep};
 use super::cycles::cycles;
 use super::dag::Dag;
 use super::greedy::greedy;
-use super::intervals::{self, Interval};
-use super::order::Order;
-use super::problem::Problem;
+use super::intervals::{self, PlaceRange};
+use super::order::OperatorOrder;
+use super::problem::PackingProblem;
 use crate::model::cost::Cost;
 use fixedbitset::FixedBitSet;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -19,16 +19,16 @@ use std::rc::Rc;
 
 /// How far the search for each part goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct PackingLimits {
     /// Parts of all choices.
     pub nodes: usize,
     /// Pivots of the simplex method.
     pub pivots: usize,
 }
 
-impl Default for Limits {
+impl Default for PackingLimits {
     fn default() -> Self {
-        Limits { nodes: 20_000, pivots: 400_000 }
+        PackingLimits { nodes: 20_000, pivots: 400_000 }
     }
 }
 
@@ -49,7 +49,7 @@ pub struct Statistics {
 
 /// A plan with its proof.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct PackingPlan {
     /// Positions of the chosen patterns in the problem, sorted.
     pub chosen: Vec<u32>,
     pub total: Cost,
@@ -58,11 +58,11 @@ pub struct Plan {
     /// The greedy plan on the same scores.
     pub greedy: Vec<u32>,
     pub greedy_total: Cost,
-    pub certificate: Certificate,
+    pub certificate: PackingCertificate,
     pub statistics: Statistics,
 }
 
-impl Plan {
+impl PackingPlan {
     pub fn is_proven(&self) -> bool {
         self.total == self.bound
     }
@@ -97,13 +97,13 @@ struct Local {
 
 struct Solution {
     chosen: Vec<u32>,
-    part: Part,
+    part: ProofPart,
     by_intervals: bool,
     pivots: usize,
 }
 
 /// The best plan within the limits, and its proof. Deterministic.
-pub fn plan(problem: &Problem, limits: Limits) -> Plan {
+pub fn plan(problem: &PackingProblem, limits: PackingLimits) -> PackingPlan {
     let mut groups = groups(problem);
     let mut known: HashMap<Local, Rc<Solution>> = HashMap::new();
     let mut joined = 0;
@@ -162,13 +162,13 @@ pub fn plan(problem: &Problem, limits: Limits) -> Plan {
         });
         instances.push(Instance { part, operators: group.operators, patterns: group.patterns });
     }
-    let certificate = Certificate::new(problem, chosen.clone(), (total, bound), parts, instances);
-    Plan { chosen, total, bound, greedy, greedy_total, certificate, statistics }
+    let certificate = PackingCertificate::new(problem, chosen.clone(), (total, bound), parts, instances);
+    PackingPlan { chosen, total, bound, greedy, greedy_total, certificate, statistics }
 }
 
 /// The choice without those patterns that still wait for others, or the greedy one if that is better.
-fn best_legal(problem: &Problem, chosen: Vec<u32>, greedy: &[u32]) -> Vec<u32> {
-    let mut order = Order::new(&problem.dag);
+fn best_legal(problem: &PackingProblem, chosen: Vec<u32>, greedy: &[u32]) -> Vec<u32> {
+    let mut order = OperatorOrder::new(&problem.dag);
     let mut by_score = chosen;
     by_score.sort_by_key(|p| (std::cmp::Reverse(problem.patterns[*p as usize].score), *p));
     by_score.retain(|p| order.merge(&problem.patterns[*p as usize].members));
@@ -177,7 +177,7 @@ fn best_legal(problem: &Problem, chosen: Vec<u32>, greedy: &[u32]) -> Vec<u32> {
 }
 
 /// The parts: patterns that overlap, directly or through others.
-fn groups(problem: &Problem) -> Vec<Group> {
+fn groups(problem: &PackingProblem) -> Vec<Group> {
     let mut parent: Vec<u32> = (0..problem.dag.operators() as u32).collect();
     for pattern in &problem.patterns {
         for pair in pattern.members.windows(2) {
@@ -206,7 +206,7 @@ fn root(parent: &mut [u32], mut of: u32) -> u32 {
 }
 
 /// Groups of which patterns are tied become one, with the operators of the tie.
-fn join(problem: &Problem, groups: Vec<Group>, ties: &[(Vec<u32>, Vec<u32>)]) -> Vec<Group> {
+fn join(problem: &PackingProblem, groups: Vec<Group>, ties: &[(Vec<u32>, Vec<u32>)]) -> Vec<Group> {
     let mut group_of: HashMap<u32, u32> = HashMap::new();
     groups.iter().enumerate().for_each(|(n, group)| group.patterns.iter().for_each(|p| _ = group_of.insert(*p, n as u32)));
     let mut parent: Vec<u32> = (0..groups.len() as u32).collect();
@@ -237,7 +237,7 @@ fn join(problem: &Problem, groups: Vec<Group>, ties: &[(Vec<u32>, Vec<u32>)]) ->
 }
 
 /// A group by positions of its own; its patterns are sorted by what they hold, so that equal groups look equal.
-fn local(problem: &Problem, group: &mut Group) -> Local {
+fn local(problem: &PackingProblem, group: &mut Group) -> Local {
     let number: HashMap<u32, u32> = group.operators.iter().enumerate().map(|(n, operator)| (*operator, n as u32)).collect();
     let own = |pattern: u32| {
         let mut members: Vec<u32> = problem.patterns[pattern as usize].members.iter().map(|m| number[m]).collect();
@@ -268,8 +268,8 @@ fn local(problem: &Problem, group: &mut Group) -> Local {
     }
 }
 
-fn solve(local: &Local, limits: Limits) -> Solution {
-    let part = |bound_ps, cuts, steps| Part {
+fn solve(local: &Local, limits: PackingLimits) -> Solution {
+    let part = |bound_ps, cuts, steps| ProofPart {
         operators: local.operators as u32,
         members: local.members.clone(),
         scores: local.scores.clone(),
@@ -286,16 +286,16 @@ fn solve(local: &Local, limits: Limits) -> Solution {
     if local.members.iter().all(is_interval) {
         let interval = |(members, score): (&Vec<u32>, &Cost)| {
             let begin = members[0] as usize;
-            Interval { begin, end: begin + members.len(), score: *score }
+            PlaceRange { begin, end: begin + members.len(), score: *score }
         };
-        let all: Vec<Interval> = local.members.iter().zip(&local.scores).map(interval).collect();
+        let all: Vec<PlaceRange> = local.members.iter().zip(&local.scores).map(interval).collect();
         let (chosen, prices) = intervals::pack(local.operators, &all);
         let members: Vec<&Vec<u32>> = chosen.iter().map(|n| &local.members[*n]).collect();
         if local.edges.is_empty() || cycles(&dag, &members).is_empty() {
             let total = chosen.iter().map(|n| local.scores[*n]).sum();
             let priced = prices.iter().enumerate().filter(|(_, price)| **price != 0);
             let operators = priced.map(|(operator, price)| (operator as u32, *price * branch::FRACTION)).collect();
-            let steps = vec![Step::Bounded { operators, cuts: vec![] }];
+            let steps = vec![ProofStep::Bounded { operators, cuts: vec![] }];
             let chosen = chosen.into_iter().map(|n| n as u32).collect();
             return Solution { chosen, part: part(total, vec![], steps), by_intervals: true, pivots: 0 };
         }
@@ -304,13 +304,13 @@ fn solve(local: &Local, limits: Limits) -> Solution {
     let own = rows.len();
     let start = start(local, &dag);
     let mut ways: BTreeMap<Vec<(u32, i64)>, Edges> = BTreeMap::new();
-    let mut lazy = |choice: &[u32]| -> Vec<Row> {
+    let mut lazy = |choice: &[u32]| -> Vec<LinearConstraint> {
         let members: Vec<&Vec<u32>> = choice.iter().map(|n| &local.members[*n as usize]).collect();
         let found = cycles(&dag, &members);
         let cut = |edges: Vec<(u32, u32)>| {
             let (terms, roles) = lifted(local, &edges);
             ways.entry(terms.clone()).or_insert(edges);
-            Row { terms, bound: roles as i64 - 1 }
+            LinearConstraint { terms, bound: roles as i64 - 1 }
         };
         found.into_iter().map(|cycle| cycle.edges).map(cut).collect()
     };
@@ -320,11 +320,11 @@ fn solve(local: &Local, limits: Limits) -> Solution {
         patterns: row.terms.iter().map(|(pattern, _)| *pattern).collect(),
         cycle: ways.get(&row.terms).cloned().unwrap_or_default(),
     });
-    let step = |node: branch::Node| match node {
-        branch::Node::Split { variable, taken, left } => Step::Split { pattern: variable, taken, left },
-        branch::Node::Bounded(prices) => {
+    let step = |node: branch::BranchNode| match node {
+        branch::BranchNode::Split { variable, taken, left } => ProofStep::Split { pattern: variable, taken, left },
+        branch::BranchNode::Bounded(prices) => {
             let (operators, cuts): (Vec<_>, Vec<_>) = prices.into_iter().partition(|(row, _)| (*row as usize) < own);
-            Step::Bounded {
+            ProofStep::Bounded {
                 operators: operators.into_iter().map(|(row, price)| (operator_of[row as usize], price)).collect(),
                 cuts: cuts.into_iter().map(|(row, price)| (row - own as u32, price)).collect(),
             }
@@ -335,7 +335,7 @@ fn solve(local: &Local, limits: Limits) -> Solution {
 }
 
 /// A row for each operator, without those that another row implies; and the operator of each.
-fn rows(local: &Local) -> (Vec<Row>, Vec<u32>) {
+fn rows(local: &Local) -> (Vec<LinearConstraint>, Vec<u32>) {
     let mut holders: Vec<Vec<u32>> = vec![Vec::new(); local.operators];
     for (pattern, members) in local.members.iter().enumerate() {
         members.iter().for_each(|operator| holders[*operator as usize].push(pattern as u32));
@@ -357,7 +357,7 @@ fn rows(local: &Local) -> (Vec<Row>, Vec<u32>) {
         all = kept.into_iter().map(|(_, row)| row).collect();
     }
     all.sort_by_key(|(_, operator)| *operator);
-    let row = |patterns: &Vec<u32>| Row { terms: patterns.iter().map(|p| (*p, 1)).collect(), bound: 1 };
+    let row = |patterns: &Vec<u32>| LinearConstraint { terms: patterns.iter().map(|p| (*p, 1)).collect(), bound: 1 };
     all.iter().map(|(patterns, operator)| (row(patterns), *operator)).unzip()
 }
 
@@ -376,7 +376,7 @@ fn lifted(local: &Local, edges: &[(u32, u32)]) -> (Vec<(u32, i64)>, usize) {
 fn start(local: &Local, dag: &Dag) -> Vec<u32> {
     let mut ranked: Vec<u32> = (0..local.scores.len() as u32).collect();
     ranked.sort_by_key(|n| (std::cmp::Reverse(local.scores[*n as usize]), *n));
-    let mut order = Order::new(dag);
+    let mut order = OperatorOrder::new(dag);
     let mut taken = |n: &u32| {
         let members = &local.members[*n as usize];
         order.is_free(members) && order.merge(members)

@@ -9,7 +9,7 @@ pub const LARGEST: Cost = crate::model::cost::LONGEST;
 
 /// A set of operators that may become one kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pattern {
+pub struct FusionPattern {
     /// Sorted, each once.
     pub members: Vec<u32>,
     /// Picoseconds that it saves against its members, each alone.
@@ -31,19 +31,19 @@ pub struct Dropped {
 
 /// Operators and candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct PackingProblem {
     pub dag: Dag,
-    pub patterns: Vec<Pattern>,
+    pub patterns: Vec<FusionPattern>,
     pub dropped: Dropped,
 }
 
-impl Problem {
+impl PackingProblem {
     /// The candidates among patterns: those with a score above zero that a plan can contain.
-    pub fn new(dag: Dag, patterns: impl IntoIterator<Item = Pattern>) -> Self {
+    pub fn new(dag: Dag, patterns: impl IntoIterator<Item = FusionPattern>) -> Self {
         let mut dropped = Dropped::default();
         let mut convexity = Convexity::new(&dag);
         let mut best: std::collections::HashMap<Vec<u32>, usize> = std::collections::HashMap::new();
-        let mut kept: Vec<Pattern> = Vec::new();
+        let mut kept: Vec<FusionPattern> = Vec::new();
         for mut pattern in patterns {
             pattern.members.sort_unstable();
             pattern.members.dedup();
@@ -61,7 +61,7 @@ impl Problem {
                 kept.push(pattern);
             }
         }
-        Problem { dag, patterns: kept, dropped }
+        PackingProblem { dag, patterns: kept, dropped }
     }
 
     /// A hash of graph and candidates: a certificate is of one problem.

@@ -64,7 +64,7 @@ impl Curve {
 
 /// A device as the model sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Model {
+pub struct ScoreModel {
     pub curve: Curve,
     /// φ, picoseconds.
     pub launch_ps: Cost,
@@ -75,7 +75,7 @@ pub struct Model {
 /// The score of a pattern that has no kernel.
 pub const NO_KERNEL: Cost = -1;
 
-impl Model {
+impl ScoreModel {
     /// Picoseconds saved by a pattern that saves bytes and launches and must hold `on_chip` bytes in a block.
     pub fn score(&self, bytes: u64, launches: u64, on_chip: u64) -> Cost {
         if on_chip > self.on_chip {
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn patterns_that_do_not_fit_have_no_kernel() {
-        let model = Model { curve: Curve::saturating(650e9, 1 << 20), launch_ps: 8_000_000, on_chip: 48 << 10 };
+        let model = ScoreModel { curve: Curve::saturating(650e9, 1 << 20), launch_ps: 8_000_000, on_chip: 48 << 10 };
         assert_eq!(model.score(1 << 20, 3, 50_000), NO_KERNEL);
         assert_eq!(model.score(0, 3, 0), 24_000_000);
     }

@@ -4,12 +4,12 @@
 //! an order; each part is compared with the problem at every place where it stands, its cuts are walked along edges of the graph, and the
 //! prices in its proof are added up, 128 bits wide.
 
-use super::certificate::{Certificate, FORMAT, Part, Step};
-use super::problem::Problem;
+use super::certificate::{FORMAT, PackingCertificate, ProofPart, ProofStep};
+use super::problem::PackingProblem;
 use std::collections::{HashMap, HashSet};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum VerifyError {
+pub enum PackingVerifyError {
     #[error("the certificate has format {found}, this version reads {FORMAT}; plan again")]
     Format { found: u32 },
     #[error("the certificate is of another graph or of other candidates; plan again")]
@@ -27,8 +27,8 @@ pub enum VerifyError {
 /// Parts of a picosecond in prices.
 const PRICES: i128 = 65_536;
 
-fn misfit<T>(what: impl Into<String>) -> Result<T, VerifyError> {
-    Err(VerifyError::Misfit(what.into()))
+fn misfit<T>(what: impl Into<String>) -> Result<T, PackingVerifyError> {
+    Err(PackingVerifyError::Misfit(what.into()))
 }
 
 /// Confirms that the plan of a certificate is one, is worth what the certificate says, and that no plan of the problem's candidates is
@@ -36,29 +36,29 @@ fn misfit<T>(what: impl Into<String>) -> Result<T, VerifyError> {
 ///
 /// # Errors
 /// What is wrong with the certificate.
-pub fn verify(problem: &Problem, certificate: &Certificate) -> Result<(), VerifyError> {
+pub fn verify(problem: &PackingProblem, certificate: &PackingCertificate) -> Result<(), PackingVerifyError> {
     if certificate.format != FORMAT {
-        return Err(VerifyError::Format { found: certificate.format });
+        return Err(PackingVerifyError::Format { found: certificate.format });
     }
     if certificate.problem != problem.fingerprint() {
-        return Err(VerifyError::OtherProblem);
+        return Err(PackingVerifyError::OtherProblem);
     }
     is_plan(problem, &certificate.chosen)?;
     let found: i128 = certificate.chosen.iter().map(|p| i128::from(problem.patterns[*p as usize].score)).sum();
     if found != i128::from(certificate.total_ps) {
-        return Err(VerifyError::Total { claimed: certificate.total_ps, found });
+        return Err(PackingVerifyError::Total { claimed: certificate.total_ps, found });
     }
     let shown = certificate.parts.iter().map(proven).collect::<Result<Vec<i128>, _>>()?;
     let bound = instances(problem, certificate, &shown)?;
     if bound > i128::from(certificate.bound_ps) || found > bound {
-        return Err(VerifyError::Bound { claimed: certificate.bound_ps, shown: bound });
+        return Err(PackingVerifyError::Bound { claimed: certificate.bound_ps, shown: bound });
     }
     Ok(())
 }
 
 /// Whether patterns are disjoint, and kernels can run one after the other.
-fn is_plan(problem: &Problem, chosen: &[u32]) -> Result<(), VerifyError> {
-    let none = |what: String| Err(VerifyError::NoPlan(what));
+fn is_plan(problem: &PackingProblem, chosen: &[u32]) -> Result<(), PackingVerifyError> {
+    let none = |what: String| Err(PackingVerifyError::NoPlan(what));
     let operators = problem.dag.operators();
     // A pattern runs under the number of its first member.
     let mut kernel: Vec<usize> = (0..operators).collect();
@@ -96,7 +96,7 @@ fn is_plan(problem: &Problem, chosen: &[u32]) -> Result<(), VerifyError> {
 }
 
 /// The sum of what parts are shown to be worth at most, after a comparison of each with the problem wherever it stands.
-fn instances(problem: &Problem, certificate: &Certificate, shown: &[i128]) -> Result<i128, VerifyError> {
+fn instances(problem: &PackingProblem, certificate: &PackingCertificate, shown: &[i128]) -> Result<i128, PackingVerifyError> {
     let edges: HashSet<(u32, u32)> = problem.dag.edges().iter().copied().collect();
     let mut seen = vec![false; problem.patterns.len()];
     let mut bound = 0;
@@ -133,7 +133,7 @@ fn instances(problem: &Problem, certificate: &Certificate, shown: &[i128]) -> Re
 }
 
 /// What a part is worth at most, by its proof: whole picoseconds.
-fn proven(part: &Part) -> Result<i128, VerifyError> {
+fn proven(part: &ProofPart) -> Result<i128, PackingVerifyError> {
     let operators = part.operators as usize;
     if part.members.len() != part.scores.len() || part.members.iter().flatten().any(|m| *m as usize >= operators) {
         return misfit("a part names operators that it does not have");
@@ -165,7 +165,7 @@ fn proven(part: &Part) -> Result<i128, VerifyError> {
     while let Some((at, fixed)) = waiting.pop() {
         match part.steps.get(at) {
             None => return misfit("a step of a proof is missing"),
-            Some(Step::Split { pattern, taken, left }) => {
+            Some(ProofStep::Split { pattern, taken, left }) => {
                 let pattern = *pattern as usize;
                 if pattern >= part.members.len() || fixed.contains_key(&pattern) {
                     return misfit("a proof splits by a pattern twice or by none");
@@ -180,7 +180,7 @@ fn proven(part: &Part) -> Result<i128, VerifyError> {
                     waiting.push((next as usize, fixed));
                 }
             }
-            Some(Step::Bounded { operators: prices, cuts }) => {
+            Some(ProofStep::Bounded { operators: prices, cuts }) => {
                 let bound = bounded(part, &allowed, &fixed, prices, cuts)?;
                 most = bound.div_euclid(PRICES).max(most);
             }
@@ -191,12 +191,12 @@ fn proven(part: &Part) -> Result<i128, VerifyError> {
 
 /// The most that choices with these fixed patterns are worth, in parts of a picosecond.
 fn bounded(
-    part: &Part,
+    part: &ProofPart,
     allowed: &[i128],
     fixed: &HashMap<usize, bool>,
     operators: &[(u32, i64)],
     cuts: &[(u32, i64)],
-) -> Result<i128, VerifyError> {
+) -> Result<i128, PackingVerifyError> {
     let mut price = vec![0i128; part.operators as usize];
     for (operator, paid) in operators {
         match price.get_mut(*operator as usize) {

@@ -29,7 +29,7 @@ pub struct ConfigNode {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum PathStep {
     /// A kernel in one of its measured configurations: positions in the model.
     Kernel {
         factor: usize,
@@ -43,7 +43,7 @@ pub struct ConfigEdge {
     pub from: usize,
     pub to: usize,
     pub ms: f64,
-    pub step: Step,
+    pub step: PathStep,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -61,18 +61,18 @@ pub struct ConfigGraph {
 
 /// Whose kernels a graph is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum GraphScope {
     /// One pass, as in the paper.
     Pass(Direction),
     /// Both, as one graph.
     Both,
 }
 
-impl Scope {
+impl GraphScope {
     pub fn holds(self, pass: Direction) -> bool {
         match self {
-            Scope::Pass(own) => own == pass,
-            Scope::Both => true,
+            GraphScope::Pass(own) => own == pass,
+            GraphScope::Both => true,
         }
     }
 }
@@ -84,7 +84,7 @@ type Link = (usize, usize, usize);
 type Successor = (usize, usize, usize);
 
 /// Kernels in depth-first pre-order from those that read what no kernel of the scope writes.
-pub fn pre_order(model: &Model, scope: Scope) -> Vec<usize> {
+pub fn pre_order(model: &Model, scope: GraphScope) -> Vec<usize> {
     let successors = successors(model, scope);
     let mut order = Vec::new();
     let mut seen = BTreeSet::new();
@@ -101,7 +101,7 @@ pub fn pre_order(model: &Model, scope: Scope) -> Vec<usize> {
 }
 
 /// For each kernel, in execution order.
-fn successors(model: &Model, scope: Scope) -> Vec<Vec<Successor>> {
+fn successors(model: &Model, scope: GraphScope) -> Vec<Vec<Successor>> {
     let mut readers: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
     for (n, factor) in model.factors.iter().enumerate().filter(|(_, f)| scope.holds(f.pass)) {
         for (u, used) in factor.uses.iter().enumerate().filter(|(_, u)| u.access == Access::Read) {
@@ -119,7 +119,7 @@ fn successors(model: &Model, scope: Scope) -> Vec<Vec<Successor>> {
 }
 
 /// The chain: longest path over the dataflow of the kernels (execution order is topological).
-fn chain(model: &Model, scope: Scope) -> Vec<Link> {
+fn chain(model: &Model, scope: GraphScope) -> Vec<Link> {
     let successors = successors(model, scope);
     // (operators from here on, use left by, next kernel, use entered by)
     let mut longest: Vec<(usize, Option<Successor>)> = vec![(1, None); model.factors.len()];
@@ -164,12 +164,12 @@ fn chain(model: &Model, scope: Scope) -> Vec<Link> {
 impl ConfigGraph {
     /// The graph of the paper: the forward pass, nothing decided before.
     pub fn new(model: &Model) -> Self {
-        Self::of(model, Scope::Pass(Direction::Forward), &vec![None; model.classes.len()])
+        Self::of(model, GraphScope::Pass(Direction::Forward), &vec![None; model.classes.len()])
     }
 
     /// The graph of a scope, where some classes are held in a layout already: a container among them is brought to it
     /// after it was written and from it before it is read.
-    pub fn of(model: &Model, scope: Scope, decided: &[Option<u16>]) -> Self {
+    pub fn of(model: &Model, scope: GraphScope, decided: &[Option<u16>]) -> Self {
         let links = chain(model, scope);
         let mut graph = ConfigGraph { chain: links.iter().map(|(n, _, _)| *n).collect(), ..ConfigGraph::default() };
         // Nodes of the layer that the chain has reached, by layout.
@@ -205,14 +205,14 @@ impl ConfigGraph {
                         _ => used.cost[*held as usize][*position as usize],
                     };
                     let ms = milliseconds(ps);
-                    graph.edges.push(ConfigEdge { from: *from, to: *to, ms, step: Step::Relayout });
+                    graph.edges.push(ConfigEdge { from: *from, to: *to, ms, step: PathStep::Relayout });
                 }
             }
             let produced: BTreeSet<u16> = fastest.keys().map(|(_, o)| *o).collect();
             frontier = produced.into_iter().map(|position| (position, graph.add(model, *n, *leave, position, false, layer + 1))).collect();
             for ((i, o), choice) in fastest {
                 let ms = milliseconds(factor.choices[choice].ps);
-                graph.edges.push(ConfigEdge { from: settled[&i], to: frontier[&o], ms, step: Step::Kernel { factor: *n, choice } });
+                graph.edges.push(ConfigEdge { from: settled[&i], to: frontier[&o], ms, step: PathStep::Kernel { factor: *n, choice } });
             }
         }
         if let Some((n, _, leave)) = links.last() {
@@ -223,7 +223,7 @@ impl ConfigGraph {
                 let target = graph.add(model, *n, *leave, *position, true, links.len());
                 for (held, from) in &frontier {
                     let ms = milliseconds(used.cost[*position as usize][*held as usize]);
-                    graph.edges.push(ConfigEdge { from: *from, to: target, ms, step: Step::Relayout });
+                    graph.edges.push(ConfigEdge { from: *from, to: target, ms, step: PathStep::Relayout });
                 }
                 graph.targets.push(target);
             }

@@ -11,7 +11,7 @@
 //! dropped. Source: sequential reweighted message passing (Kolmogorov 2015), with kernels as factors.
 
 use crate::model::cost::Cost;
-use crate::model::network::{Function, Network, Part};
+use crate::model::network::{CostFunction, Network, Subproblem};
 
 /// Shares by function, leg and value; and what each variable holds: their sum over functions.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,7 @@ struct Marginals {
 
 /// Lower bounds within a part.
 #[derive(Clone, Debug)]
-pub struct Bounds {
+pub struct LowerBounds {
     /// Of everything.
     pub least: Cost,
     /// By variable and value (all values; only those of the part are meant).
@@ -40,7 +40,7 @@ pub struct Bounds {
     rows: Vec<Vec<Cost>>,
 }
 
-fn marginals(function: &Function, shares: &[Vec<Cost>], part: &Part, rows: &[u32]) -> Marginals {
+fn marginals(function: &CostFunction, shares: &[Vec<Cost>], part: &Subproblem, rows: &[u32]) -> Marginals {
     let mut reach: Vec<Vec<Cost>> = Vec::with_capacity(function.legs.len());
     for (leg, shares) in function.legs.iter().zip(shares) {
         let domain = &part.domains[leg.variable];
@@ -92,7 +92,7 @@ impl Dual {
     }
 
     /// Visits every function once, in order or backwards. No share grows by more than `most` above the least at a time.
-    pub fn pass(&mut self, network: &Network, part: &Part, backwards: bool, most: Cost) {
+    pub fn pass(&mut self, network: &Network, part: &Subproblem, backwards: bool, most: Cost) {
         let count = network.functions.len();
         for step in 0..count {
             let n = if backwards { count - 1 - step } else { step };
@@ -128,7 +128,7 @@ impl Dual {
         }
     }
 
-    pub fn bounds(&self, network: &Network, part: &Part) -> Bounds {
+    pub fn bounds(&self, network: &Network, part: &Subproblem) -> LowerBounds {
         let held_least = |v: usize| part.domains[v].iter().map(|x| self.held[v][*x as usize]).min().unwrap_or(0);
         let mut values: Vec<Vec<Cost>> =
             self.held.iter().enumerate().map(|(v, held)| held.iter().map(|h| h - held_least(v)).collect()).collect();
@@ -151,14 +151,14 @@ impl Dual {
         for row in rows.iter_mut().flatten() {
             *row = row.saturating_add(least);
         }
-        Bounds { least, values, rows }
+        LowerBounds { least, values, rows }
     }
 }
 
-impl Part {
+impl Subproblem {
     /// Drops values and rows with which nothing is cheaper than `target`. `None` if nothing is left; otherwise how many
     /// values were dropped.
-    pub fn drop_dear(&mut self, bounds: &Bounds, target: Cost) -> Option<usize> {
+    pub fn drop_dear(&mut self, bounds: &LowerBounds, target: Cost) -> Option<usize> {
         let mut dropped = 0;
         for (domain, bounds) in self.domains.iter_mut().zip(&bounds.values) {
             let before = domain.len();

@@ -8,13 +8,13 @@
 //! stack that are equal share their messages.
 
 use crate::model::cost::{Cost, FORBIDDEN};
-use crate::model::network::{Function, Network, Part};
+use crate::model::network::{CostFunction, Network, Subproblem};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 /// The order of elimination and what it needs.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct EliminationOrder {
     pub variables: Vec<usize>,
     /// Entries of the largest table.
     pub largest: u64,
@@ -31,25 +31,25 @@ enum Greedy {
     Weight,
 }
 
-fn size<'a>(part: &Part, variables: impl IntoIterator<Item = &'a usize>) -> u64 {
+fn size<'a>(part: &Subproblem, variables: impl IntoIterator<Item = &'a usize>) -> u64 {
     variables.into_iter().fold(1u64, |n, v| n.saturating_mul(part.domains[*v].len() as u64))
 }
 
 /// Variables of a function that are still open.
-fn open(part: &Part, function: &Function) -> BTreeSet<usize> {
+fn open(part: &Subproblem, function: &CostFunction) -> BTreeSet<usize> {
     function.legs.iter().map(|leg| leg.variable).filter(|v| part.domains[*v].len() > 1).collect()
 }
 
 /// The better of the two orders of all variables with more than one value left.
-pub fn order(network: &Network, part: &Part) -> Order {
+pub fn order(network: &Network, part: &Subproblem) -> EliminationOrder {
     let (fill, weight) = (greedy(network, part, Greedy::Fill), greedy(network, part, Greedy::Weight));
     if (fill.largest.max(1 << 16), fill.work) < (weight.largest.max(1 << 16), weight.work) { fill } else { weight }
 }
 
-fn greedy(network: &Network, part: &Part, by: Greedy) -> Order {
+fn greedy(network: &Network, part: &Subproblem, by: Greedy) -> EliminationOrder {
     let mut near: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
-    let mut order = Order { variables: Vec::new(), largest: 1, widest: Vec::new(), work: 1 };
-    let note = |order: &mut Order, entries: u64, scope: &BTreeSet<usize>| {
+    let mut order = EliminationOrder { variables: Vec::new(), largest: 1, widest: Vec::new(), work: 1 };
+    let note = |order: &mut EliminationOrder, entries: u64, scope: &BTreeSet<usize>| {
         if entries > order.largest {
             (order.largest, order.widest) = (entries, scope.iter().copied().collect());
         }
@@ -105,7 +105,7 @@ fn greedy(network: &Network, part: &Part, by: Greedy) -> Order {
     order
 }
 
-/// Costs over some variables; the last varies fastest. Entries follow the domains of a [`Part`].
+/// Costs over some variables; the last varies fastest. Entries follow the domains of a [`Subproblem`].
 #[derive(Clone, Debug)]
 struct Table {
     variables: Vec<usize>,
@@ -119,7 +119,7 @@ struct Table {
 /// Variables are taken one at a time: a partial table maps (values of the variables done, patterns of the others) to the
 /// least cost, and the next variable's pattern is replaced by a minimum. That takes entries × values for each variable,
 /// instead of entries × rows.
-fn table(function: &Function, part: &Part, rows: &[u32]) -> (Vec<usize>, Vec<Cost>) {
+fn table(function: &CostFunction, part: &Subproblem, rows: &[u32]) -> (Vec<usize>, Vec<Cost>) {
     let legs = &function.legs;
     let domain = |n: usize| &part.domains[legs[n].variable];
     let (mut open, closed): (Vec<usize>, Vec<usize>) = (0..legs.len()).partition(|n| domain(*n).len() > 1);
@@ -170,7 +170,7 @@ fn table(function: &Function, part: &Part, rows: &[u32]) -> (Vec<usize>, Vec<Cos
 }
 
 /// Where the variables of a table lie within a joint assignment: for each variable of the scope its stride in the table.
-fn strides(part: &Part, table: &Table, scope: &[usize]) -> Vec<usize> {
+fn strides(part: &Subproblem, table: &Table, scope: &[usize]) -> Vec<usize> {
     let mut strides = vec![0; scope.len()];
     let mut next = 1;
     for variable in table.variables.iter().rev() {
@@ -189,7 +189,7 @@ type Recipe = (usize, Vec<usize>, Vec<(usize, Vec<usize>, usize)>);
 type Message = (Rc<Vec<Cost>>, Rc<Vec<u16>>, usize);
 
 /// The cheapest assignment within the part and its cost; the first value of each domain among equals.
-pub fn eliminate(network: &Network, part: &Part, order: &[usize]) -> (Vec<u16>, Cost) {
+pub fn eliminate(network: &Network, part: &Subproblem, order: &[usize]) -> (Vec<u16>, Cost) {
     let mut contents: HashMap<Rc<Vec<Cost>>, usize> = HashMap::new();
     let mut name = |costs: Vec<Cost>| {
         let (costs, next) = (Rc::new(costs), contents.len());
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn what_many_forbid_is_forbidden() {
         let legs: Vec<Leg> = (0..1300).map(|variable| Leg { variable, values: 2, cost: vec![FORBIDDEN, 0, 0, FORBIDDEN] }).collect();
-        let function = Function { legs, rows: vec![5, 7], patterns: [vec![0; 1300], vec![1; 1300]].concat() };
+        let function = CostFunction { legs, rows: vec![5, 7], patterns: [vec![0; 1300], vec![1; 1300]].concat() };
         assert_eq!(function.at(&[0; 1300]), 7);
         assert_eq!(function.at(&[1; 1300]), 5);
         for allowed in [1, 100, 128, 256, 512, 1024, 1299] {
@@ -300,7 +300,7 @@ mod tests {
         let network = Network { sizes, touching, functions: vec![Arc::new(function)], ..Network::default() };
         let fixed = |ones: u16| (1..1300).map(move |n| vec![u16::from(n <= ones)]);
         for (ones, least) in [(0, 7), (1299, 5), (1, FORBIDDEN), (130, FORBIDDEN), (700, FORBIDDEN)] {
-            let part = Part { domains: std::iter::once(vec![0, 1]).chain(fixed(ones)).collect(), rows: vec![vec![0, 1]] };
+            let part = Subproblem { domains: std::iter::once(vec![0, 1]).chain(fixed(ones)).collect(), rows: vec![vec![0, 1]] };
             assert_eq!(eliminate(&network, &part, &[0]).1, least, "{ones}");
             assert_eq!(Dual::new(&network).bounds(&network, &part).least >= FORBIDDEN, least == FORBIDDEN, "{ones}");
         }

@@ -8,11 +8,11 @@
 //!
 //! The part with the least bound comes first, so the least bound of the open parts is a bound of everything: stopped at
 //! any time, the gap to it is known. Residual edges, ties, forward and backward are all in: none of the two
-//! simplifications of the paper's VI-A is made. What was done is kept as a [`Proof`], which can be checked without
+//! simplifications of the paper's VI-A is made. What was done is kept as a [`OptimalityProof`], which can be checked without
 //! searching.
 
 use crate::model::cost::Cost;
-use crate::model::network::{Network, Part};
+use crate::model::network::{Network, Subproblem};
 use crate::model::selection_model::Model;
 use crate::solve::dual::Dual;
 use crate::solve::eliminate::{eliminate, order};
@@ -21,23 +21,23 @@ use std::rc::Rc;
 
 /// How much the solver may spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct SearchLimits {
     /// Entries of the largest table (10 bytes each, with its decisions).
     pub table: u64,
     /// Additions in all. A count and not a time, so that results are deterministic.
     pub work: u64,
 }
 
-impl Default for Limits {
+impl Default for SearchLimits {
     fn default() -> Self {
         // Seconds, and some dozens of megabytes.
-        Limits { table: 1 << 21, work: 1 << 31 }
+        SearchLimits { table: 1 << 21, work: 1 << 31 }
     }
 }
 
 /// Why nothing in a part is cheaper than the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum NodeProof {
     /// Its bound says so.
     Bounded,
     /// The values that its bounds left were eliminated, in this order of variables.
@@ -51,18 +51,18 @@ pub enum Step {
 /// One part of the choices: shares that are applied one after the other, each of which drops values and rows that cost too much; then
 /// the step.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct SearchNode {
     pub duals: Vec<Rc<Dual>>,
-    pub step: Step,
+    pub step: NodeProof,
 }
 
 /// How the optimum was proven.
 #[derive(Clone, Debug, Default)]
-pub struct Proof {
+pub struct OptimalityProof {
     /// Variable, value, and the value that replaces it.
     pub dominated: Vec<(usize, u16, u16)>,
     /// The first is the whole.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<SearchNode>,
 }
 
 /// The best choice found, and how good any could be, in picoseconds.
@@ -75,7 +75,7 @@ pub struct Optimum {
     pub total: Cost,
     /// No choice costs less.
     pub bound: Cost,
-    pub proof: Proof,
+    pub proof: OptimalityProof,
 }
 
 impl Optimum {
@@ -86,18 +86,18 @@ impl Optimum {
 
 /// Where a search stands.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub struct SearchProgress {
     pub total: Cost,
     pub bound: Cost,
     pub work: u64,
 }
 
 /// Called now and then; false stops the search.
-pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> bool;
+pub type OnProgress<'a> = &'a mut dyn FnMut(SearchProgress) -> bool;
 
 /// Where the search begins.
 #[derive(Clone, Default)]
-pub struct Start {
+pub struct WarmStart {
     /// Assignments to begin with: held layouts, then variants.
     pub assignments: Vec<Vec<u16>>,
     /// Shares of a similar problem.
@@ -114,7 +114,7 @@ const WINDOW: usize = 2;
 
 struct Open {
     bound: Cost,
-    part: Part,
+    part: Subproblem,
     dual: Rc<Dual>,
     /// Its node in the proof.
     node: usize,
@@ -122,16 +122,16 @@ struct Open {
 
 struct Search<'a> {
     network: &'a Network,
-    limits: Limits,
+    limits: SearchLimits,
     work: u64,
     best: (Cost, Vec<u16>),
-    proof: Proof,
+    proof: OptimalityProof,
     queue: BTreeMap<(Cost, usize), Open>,
 }
 
 /// Improves an assignment one variable at a time, within a part, until nothing changes. If it was good but for some
 /// changed variables, only what lies around them is looked at first.
-pub fn descend(network: &Network, part: &Part, mut assignment: Vec<u16>, changed: Option<&[usize]>) -> Vec<u16> {
+pub fn descend(network: &Network, part: &Subproblem, mut assignment: Vec<u16>, changed: Option<&[usize]>) -> Vec<u16> {
     let mut stale = vec![changed.is_none(); network.sizes.len()];
     for n in changed.into_iter().flatten().flat_map(|v| &network.touching[*v]) {
         network.functions[*n].legs.iter().for_each(|leg| stale[leg.variable] = true);
@@ -166,7 +166,7 @@ pub fn descend(network: &Network, part: &Part, mut assignment: Vec<u16>, changed
 }
 
 impl Search<'_> {
-    fn offer(&mut self, part: &Part, assignment: Vec<u16>) {
+    fn offer(&mut self, part: &Subproblem, assignment: Vec<u16>) {
         let assignment = descend(self.network, part, assignment, None);
         let total = self.network.total(&assignment);
         self.work = self.work.saturating_add(self.network.weight(part));
@@ -176,7 +176,7 @@ impl Search<'_> {
     }
 
     /// Eliminates if the tables fit; the order in which that was done.
-    fn fits(&mut self, part: &Part, table: u64) -> Option<Vec<usize>> {
+    fn fits(&mut self, part: &Subproblem, table: u64) -> Option<Vec<usize>> {
         let order = order(self.network, part);
         if order.largest > table || self.work.saturating_add(order.work) > self.limits.work.saturating_mul(2) {
             return None;
@@ -190,7 +190,7 @@ impl Search<'_> {
     }
 
     /// Elimination over the least dear values around the best choice, as many as fit, and around every few kernels.
-    fn widen(&mut self, part: &Part, values: &[Vec<Cost>]) {
+    fn widen(&mut self, part: &Subproblem, values: &[Vec<Cost>]) {
         let longest = part.domains.iter().map(Vec::len).max().unwrap_or(0);
         for most in [2, 3, 4, 6, 8, 12, 16].into_iter().filter(|n| *n < longest) {
             let mut near = part.clone();
@@ -217,13 +217,13 @@ impl Search<'_> {
     }
 
     /// The best values of a few variables, the others as they are.
-    fn improve(&mut self, part: &Part, free: &[usize]) {
+    fn improve(&mut self, part: &Subproblem, free: &[usize]) {
         let (network, rows) = self.network.around(part, free);
         let mut domains: Vec<Vec<u16>> = self.best.1.iter().map(|v| vec![*v]).collect();
         for v in free {
             domains[*v].clone_from(&part.domains[*v]);
         }
-        let around = Part { domains, rows };
+        let around = Subproblem { domains, rows };
         let order = order(&network, &around);
         if order.largest > self.limits.table / 16 {
             return;
@@ -270,11 +270,11 @@ impl Search<'_> {
             duals.push(Rc::new(dual.clone()));
             let before: usize = part.domains.iter().map(Vec::len).sum();
             if bounds.least >= self.best.0 {
-                self.proof.nodes[node] = Node { duals, step: Step::Bounded };
+                self.proof.nodes[node] = SearchNode { duals, step: NodeProof::Bounded };
                 return;
             }
             let Some(dropped) = part.drop_dear(&bounds, self.best.0) else {
-                self.proof.nodes[node] = Node { duals, step: Step::Bounded };
+                self.proof.nodes[node] = SearchNode { duals, step: NodeProof::Bounded };
                 return;
             };
             part.drop_dominated(self.network);
@@ -285,11 +285,11 @@ impl Search<'_> {
             bounds = dual.bounds(self.network, &part);
         }
         if let Some(order) = eliminated {
-            self.proof.nodes[node] = Node { duals, step: Step::Eliminated(order) };
+            self.proof.nodes[node] = SearchNode { duals, step: NodeProof::Eliminated(order) };
             return;
         }
         if self.work >= self.limits.work {
-            self.proof.nodes[node] = Node { duals: duals.clone(), step: Step::Open };
+            self.proof.nodes[node] = SearchNode { duals: duals.clone(), step: NodeProof::Open };
             let dual = Rc::new(dual);
             self.queue.insert((bounds.least, node), Open { bound: bounds.least, part, dual, node });
             return;
@@ -308,26 +308,26 @@ impl Search<'_> {
         let mut parts = Vec::new();
         for value in part.domains[variable].clone() {
             let child = self.proof.nodes.len();
-            self.proof.nodes.push(Node { duals: Vec::new(), step: Step::Open });
+            self.proof.nodes.push(SearchNode { duals: Vec::new(), step: NodeProof::Open });
             parts.push((value, child));
             let bound = bounds.values[variable][value as usize].max(bounds.least);
             let part = part.with(variable, value);
             self.queue.insert((bound, child), Open { bound, part, dual: dual.clone(), node: child });
         }
-        self.proof.nodes[node] = Node { duals, step: Step::Split(variable, parts) };
+        self.proof.nodes[node] = SearchNode { duals, step: NodeProof::Split(variable, parts) };
     }
 }
 
 /// How a search is bounded, begun and watched.
 #[derive(Default)]
 pub struct SolveOptions<'a> {
-    pub limits: Limits,
-    pub start: Start,
-    pub watch: Option<Watch<'a>>,
+    pub limits: SearchLimits,
+    pub start: WarmStart,
+    pub watch: Option<OnProgress<'a>>,
 }
 
-impl From<Limits> for SolveOptions<'_> {
-    fn from(limits: Limits) -> Self {
+impl From<SearchLimits> for SolveOptions<'_> {
+    fn from(limits: SearchLimits) -> Self {
         SolveOptions { limits, ..SolveOptions::default() }
     }
 }
@@ -337,14 +337,14 @@ pub fn solve<'a>(model: &Model, options: impl Into<SolveOptions<'a>>) -> Optimum
     let mut options = options.into();
     options.start.assignments.extend(starts(model));
     let network = Network::new(model);
-    solve_part(&network, Part::whole(model, &network), options)
+    solve_part(&network, Subproblem::whole(model, &network), options)
 }
 
 /// The cheapest choice within a part. Assignments to start from may lie outside it: they are brought inside.
-pub fn solve_part<'a>(network: &Network, mut part: Part, options: impl Into<SolveOptions<'a>>) -> Optimum {
+pub fn solve_part<'a>(network: &Network, mut part: Subproblem, options: impl Into<SolveOptions<'a>>) -> Optimum {
     let SolveOptions { limits, start, mut watch } = options.into();
     let first: Vec<u16> = part.domains.iter().map(|d| d.first().copied().unwrap_or(0)).collect();
-    let proof = Proof { dominated: Vec::new(), nodes: vec![Node { duals: Vec::new(), step: Step::Open }] };
+    let proof = OptimalityProof { dominated: Vec::new(), nodes: vec![SearchNode { duals: Vec::new(), step: NodeProof::Open }] };
     let mut search = Search { network, limits, work: 0, best: (Cost::MAX, first), proof, queue: BTreeMap::new() };
     for mut assignment in start.assignments.into_iter().chain([search.best.1.clone()]) {
         for (value, domain) in assignment.iter_mut().zip(&part.domains) {
@@ -365,11 +365,11 @@ pub fn solve_part<'a>(network: &Network, mut part: Part, options: impl Into<Solv
         if bound >= total {
             // So are all others. Their parents' shares say so.
             for (_, open) in std::mem::take(&mut search.queue) {
-                search.proof.nodes[open.node].step = Step::Bounded;
+                search.proof.nodes[open.node].step = NodeProof::Bounded;
             }
             break;
         }
-        if search.work >= limits.work || !watch.as_mut().is_none_or(|watch| watch(Progress { total, bound, work: search.work })) {
+        if search.work >= limits.work || !watch.as_mut().is_none_or(|watch| watch(SearchProgress { total, bound, work: search.work })) {
             break;
         }
         let open = entry.remove();

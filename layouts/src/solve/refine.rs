@@ -11,7 +11,7 @@ use crate::measure::relayout::RelayoutCosts;
 use crate::measure::space::{Coming, KernelSpace, by_predicted_cost};
 use crate::measure::sweep::{Subject, SweepError, Sweeper};
 use crate::problem::SelectionProblem;
-use crate::solve::exact::Limits;
+use crate::solve::exact::SearchLimits;
 use crate::solve::selection::{Method, PlannedRelayout, Selection, select};
 use sdfg::Layout;
 use sdfg::config::KernelConfig;
@@ -34,7 +34,7 @@ impl Sweeper<'_> {
     ///
     /// # Errors
     /// The store or the device.
-    pub fn refine(&mut self, spaces: &[&dyn KernelSpace], program: &SelectionProblem, limits: Limits) -> Result<usize, SweepError> {
+    pub fn refine(&mut self, spaces: &[&dyn KernelSpace], program: &SelectionProblem, limits: SearchLimits) -> Result<usize, SweepError> {
         let mut round = Round::default();
         let mut known = None;
         loop {

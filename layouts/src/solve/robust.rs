@@ -8,7 +8,7 @@ use crate::measure::store::Store;
 use crate::model::cost::{Cost, milliseconds, picoseconds};
 use crate::model::selection_model::{Model, SelectError};
 use crate::problem::SelectionProblem;
-use crate::solve::exact::{Limits, Optimum};
+use crate::solve::exact::{Optimum, SearchLimits};
 use crate::solve::selection::optimum;
 use serde::Serialize;
 
@@ -32,7 +32,7 @@ pub fn robustness(
     model: &Model,
     chosen: &Optimum,
     resamples: usize,
-    limits: Limits,
+    limits: SearchLimits,
     go_on: &dyn Fn(usize) -> bool,
 ) -> Result<Robustness, SelectError> {
     let mut found = Robustness { resamples, optimal: 0.0, worst_regret_ms: 0.0, worst_regret: 0.0, proven: 0 };

@@ -6,11 +6,11 @@
 use crate::measure::relayout::RelayoutCosts;
 use crate::measure::store::Store;
 use crate::model::cost::{Cost, FORBIDDEN, milliseconds};
-use crate::model::network::{Network, Part};
+use crate::model::network::{Network, Subproblem};
 use crate::model::selection_model::{Factor, Model, SelectError};
 use crate::problem::{Access, SelectionProblem};
-use crate::solve::config_graph::Scope;
-use crate::solve::exact::{self, Limits, Optimum, SolveOptions, Start};
+use crate::solve::config_graph::GraphScope;
+use crate::solve::exact::{self, Optimum, SearchLimits, SolveOptions, WarmStart};
 use crate::solve::solution::Solution;
 use crate::{solve::sssp, solve::uniform};
 use sdfg::Direction;
@@ -113,21 +113,26 @@ impl Selection {
 const COMBINATIONS: usize = 64;
 
 /// Chooses with one method. Where a program has alternatives, every method gets the variants that suit it best.
-pub fn select(program: &SelectionProblem, store: &Store, method: Method, limits: Limits) -> Result<Selection, SelectError> {
+pub fn select(program: &SelectionProblem, store: &Store, method: Method, limits: SearchLimits) -> Result<Selection, SelectError> {
     let costs = RelayoutCosts::new(program, store);
     let model = Model::new(program, store, &costs)?;
     Ok(choose(&model, &costs, method, limits))
 }
 
 /// The same with several methods, from one model.
-pub fn select_each(program: &SelectionProblem, store: &Store, methods: &[Method], limits: Limits) -> Result<Vec<Selection>, SelectError> {
+pub fn select_each(
+    program: &SelectionProblem,
+    store: &Store,
+    methods: &[Method],
+    limits: SearchLimits,
+) -> Result<Vec<Selection>, SelectError> {
     let costs = RelayoutCosts::new(program, store);
     let model = Model::new(program, store, &costs)?;
     Ok(methods.iter().map(|method| choose(&model, &costs, *method, limits)).collect())
 }
 
 /// The same for a model that stands already.
-pub fn choose(model: &Model, costs: &RelayoutCosts, method: Method, limits: Limits) -> Selection {
+pub fn choose(model: &Model, costs: &RelayoutCosts, method: Method, limits: SearchLimits) -> Selection {
     if method == Method::Exact {
         return exactly(model, costs, &optimum(model, limits, &mut |_| true));
     }
@@ -145,22 +150,22 @@ pub fn choose(model: &Model, costs: &RelayoutCosts, method: Method, limits: Limi
 }
 
 fn heuristic(model: &Model, method: Method) -> (Solution, Option<f64>) {
-    let (forward, backward) = (Scope::Pass(Direction::Forward), Scope::Pass(Direction::Backward));
-    let path = |scopes: &[Scope]| {
+    let (forward, backward) = (GraphScope::Pass(Direction::Forward), GraphScope::Pass(Direction::Backward));
+    let path = |scopes: &[GraphScope]| {
         let (solution, length) = sssp::solve(model, scopes);
         (solution, Some(length))
     };
     match method {
         Method::Sssp => path(&[forward]),
         Method::BackwardFirst => path(&[backward, forward]),
-        Method::Joint => path(&[Scope::Both]),
+        Method::Joint => path(&[GraphScope::Both]),
         Method::Uniform => (uniform::solve(model), None),
         Method::Natural | Method::Exact => (uniform::strict(model, model.natural()), None),
     }
 }
 
 /// The exact method, begun from what the shortest path finds, so that it is never worse even if it is cut short.
-pub fn optimum(model: &Model, limits: Limits, watch: exact::Watch) -> Optimum {
+pub fn optimum(model: &Model, limits: SearchLimits, watch: exact::OnProgress) -> Optimum {
     let mut assignments = Vec::new();
     for variants in model.tried(COMBINATIONS) {
         let chosen = model.variant(&variants);
@@ -168,7 +173,8 @@ pub fn optimum(model: &Model, limits: Limits, watch: exact::Watch) -> Optimum {
             assignments.push([heuristic(&chosen, method).0.held, variants.clone()].concat());
         }
     }
-    let mut optimum = exact::solve(model, SolveOptions { limits, start: Start { assignments, ..Start::default() }, watch: Some(watch) });
+    let mut optimum =
+        exact::solve(model, SolveOptions { limits, start: WarmStart { assignments, ..WarmStart::default() }, watch: Some(watch) });
     if !optimum.proven() {
         for variants in model.tried(COMBINATIONS) {
             let uniform = uniform::solve(&model.variant(&variants));
@@ -193,7 +199,7 @@ pub fn exactly(model: &Model, costs: &RelayoutCosts, optimum: &Optimum) -> Selec
 ///
 /// Lawler's partition: what remains after a best choice splits into disjoint parts, in each of which one variable must
 /// differ and those before it stay. A part is searched only when no other one has a lower bound.
-pub fn select_top(program: &SelectionProblem, store: &Store, count: usize, limits: Limits) -> Result<Vec<Selection>, SelectError> {
+pub fn select_top(program: &SelectionProblem, store: &Store, count: usize, limits: SearchLimits) -> Result<Vec<Selection>, SelectError> {
     let costs = RelayoutCosts::new(program, store);
     let model = Model::new(program, store, &costs)?;
     let first = optimum(&model, limits, &mut |_| true);
@@ -201,18 +207,18 @@ pub fn select_top(program: &SelectionProblem, store: &Store, count: usize, limit
 }
 
 /// The best choices, from the best one.
-pub fn top(model: &Model, first: Optimum, count: usize, limits: Limits) -> Vec<Optimum> {
+pub fn top(model: &Model, first: Optimum, count: usize, limits: SearchLimits) -> Vec<Optimum> {
     let network = Network::new(model);
     let dual = first.proof.nodes.first().and_then(|n| n.duals.last().cloned());
-    let bound = |part: &Part| dual.as_ref().map_or(0, |d| d.bounds(&network, part).least);
-    let mut open: Vec<(Cost, Part, Option<Optimum>)> = vec![(first.total, Part::whole(model, &network), Some(first))];
+    let bound = |part: &Subproblem| dual.as_ref().map_or(0, |d| d.bounds(&network, part).least);
+    let mut open: Vec<(Cost, Subproblem, Option<Optimum>)> = vec![(first.total, Subproblem::whole(model, &network), Some(first))];
     let mut chosen: Vec<Optimum> = Vec::new();
     while chosen.len() < count {
         let least = open.iter().enumerate().min_by_key(|(n, (cost, _, found))| (*cost, found.is_none(), *n)).map(|(n, _)| n);
         let Some((_, mut part, found)) = least.map(|n| open.remove(n)) else { break };
         let Some(found) = found else {
             let start =
-                Start { assignments: chosen.iter().map(|o| [o.held.as_slice(), &o.variants].concat()).collect(), dual: dual.clone() };
+                WarmStart { assignments: chosen.iter().map(|o| [o.held.as_slice(), &o.variants].concat()).collect(), dual: dual.clone() };
             let found = exact::solve_part(&network, part.clone(), SolveOptions { limits, start, watch: None });
             if found.total >= FORBIDDEN {
                 continue;
@@ -294,7 +300,7 @@ pub fn write_out(whole: &Model, variants: &[u16], costs: &RelayoutCosts, method:
     let (total, bound) = (solution.total, solution.bound.min(solution.total));
     let minima = match whole.groups.is_empty() {
         true => whole.sum_of_minima(),
-        false => exact::solve(&whole.without_layouts(), Limits::default()).bound,
+        false => exact::solve(&whole.without_layouts(), SearchLimits::default()).bound,
     };
     Selection {
         method,

@@ -51,7 +51,7 @@ fn relax(nodes: usize, edges: &[ConfigEdge], sources: &[usize], targets: &[usize
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::solve::config_graph::Step;
+    use crate::solve::config_graph::PathStep;
     use proptest::prelude::*;
 
     fn brute_force(edges: &[ConfigEdge], at: usize, targets: &[usize]) -> f64 {
@@ -66,7 +66,7 @@ mod tests {
             let edges: Vec<ConfigEdge> = raw
                 .iter()
                 .filter(|(a, b, _)| a < b)
-                .map(|(from, to, ms)| ConfigEdge { from: *from, to: *to, ms: f64::from(*ms), step: Step::Relayout })
+                .map(|(from, to, ms)| ConfigEdge { from: *from, to: *to, ms: f64::from(*ms), step: PathStep::Relayout })
                 .collect();
             let sources: Vec<usize> = (0..sources).collect();
             let targets = [6, 7];

@@ -6,7 +6,7 @@
 
 use crate::model::cost::Cost;
 use crate::model::selection_model::{Choice, Factor, Model};
-use crate::solve::config_graph::{ConfigGraph, Scope, Step};
+use crate::solve::config_graph::{ConfigGraph, GraphScope, PathStep};
 use crate::solve::shortest_path::shortest_path;
 use crate::solve::solution::Solution;
 
@@ -15,7 +15,7 @@ use crate::solve::solution::Solution;
 ///
 /// The paper goes over the forward pass alone. `[Backward, Forward]` decides the backward pass first and the forward pass
 /// under what that left; `[Both]` takes one path through both.
-pub fn solve(model: &Model, scopes: &[Scope]) -> (Solution, f64) {
+pub fn solve(model: &Model, scopes: &[GraphScope]) -> (Solution, f64) {
     let mut held: Vec<Option<u16>> =
         model.classes.iter().map(|c| if c.fixed || c.domain.len() == 1 { c.domain.first().copied() } else { None }).collect();
     let mut length = None;
@@ -30,7 +30,7 @@ pub fn solve(model: &Model, scopes: &[Scope]) -> (Solution, f64) {
                 // A container is held as it was first met on the path: as given, or as produced.
                 for node in [&graph.nodes[edge.from], &graph.nodes[edge.to]] {
                     let free = held[node.class].is_none() && model.classes[node.class].domain.contains(&node.position);
-                    if free && (!node.settled || matches!(edge.step, Step::Kernel { .. })) {
+                    if free && (!node.settled || matches!(edge.step, PathStep::Kernel { .. })) {
                         held[node.class] = Some(node.position);
                     }
                 }

@@ -14,11 +14,11 @@
 //! Source: potentials are the dual of the shortest path; steps are generated as columns are (Dantzig and Wolfe, 1960).
 
 use crate::model::cost::{Cost, FORBIDDEN};
-use crate::model::network::{Function, Leg, Network, Part};
+use crate::model::network::{CostFunction, Leg, Network, Subproblem};
 use crate::model::selection_model::{Model, SelectError};
 use crate::problem::{Access, SelectionProblem};
 use crate::solve::dual::Dual;
-use crate::solve::exact::{self, Limits, Optimum, Proof, SolveOptions, Start, Watch};
+use crate::solve::exact::{self, OnProgress, OptimalityProof, Optimum, SearchLimits, SolveOptions, WarmStart};
 use sdfg::{Direction, Layout};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ pub type Joins = Vec<(String, String)>;
 
 /// A claim about every step between two states, and its proof.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct LayerBound {
     /// Positions of the potentials on the side of the layer before, and of the next.
     pub enters: usize,
     pub leaves: usize,
@@ -36,7 +36,7 @@ pub struct Step {
     pub least: Cost,
     /// The cost from which on the proof drops parts.
     pub target: Cost,
-    pub proof: Proof,
+    pub proof: OptimalityProof,
 }
 
 /// A choice for a stack of equal layers, in picoseconds. A single program is a stack of one, without joins.
@@ -47,7 +47,7 @@ pub struct Stacked {
     pub states: Vec<Vec<Layout>>,
     /// Tables of potentials, by state.
     pub potentials: Vec<Vec<Cost>>,
-    pub steps: Vec<Step>,
+    pub steps: Vec<LayerBound>,
     /// Step of every layer: what one leaves to, the next enters from.
     pub chain: Vec<usize>,
     /// Values by layer: held layouts of the classes, then variants of the groups.
@@ -67,7 +67,7 @@ impl Stacked {
 
 impl From<Optimum> for Stacked {
     fn from(one: Optimum) -> Self {
-        let step = Step { enters: 0, leaves: 0, least: one.bound, target: one.total, proof: one.proof };
+        let step = LayerBound { enters: 0, leaves: 0, least: one.bound, target: one.total, proof: one.proof };
         Stacked {
             joins: Vec::new(),
             states: vec![Vec::new()],
@@ -104,7 +104,7 @@ pub fn joins(program: &SelectionProblem) -> Result<Joins, SelectError> {
 /// A layer, and the states on both of its sides.
 struct Layer {
     network: Network,
-    part: Part,
+    part: Subproblem,
     /// By join: the variable towards the next layer, and towards the one before.
     sides: Vec<(usize, usize)>,
     /// By state and join: values of these variables.
@@ -118,7 +118,7 @@ impl Layer {
     fn new(model: &Model, joins: &Joins) -> Result<Layer, SelectError> {
         let class = |data: &String| model.class_of.get(data).copied().ok_or_else(|| SelectError::UnknownTensor(data.clone()));
         let network = Network::new(model);
-        let mut part = Part::whole(model, &network);
+        let mut part = Subproblem::whole(model, &network);
         let (mut sides, mut states): (Vec<(usize, usize)>, _) = (Vec::new(), vec![Vec::new()]);
         let (mut first, mut last) = (Vec::new(), Vec::new());
         for (near, far) in joins {
@@ -157,7 +157,7 @@ impl Layer {
 
     /// A choice with other states around it, adapted to them.
     fn moved(&self, values: &[u16], from: Option<usize>, to: Option<usize>) -> Vec<u16> {
-        let (mut part, mut values) = (Part { domains: self.part.domains.clone(), rows: Vec::new() }, values.to_vec());
+        let (mut part, mut values) = (Subproblem { domains: self.part.domains.clone(), rows: Vec::new() }, values.to_vec());
         let mut changed = Vec::new();
         for (n, (a, b)) in self.sides.iter().enumerate() {
             for (variable, value) in [(*b, from.map(|s| self.states[s][n].1)), (*a, to.map(|s| self.states[s][n].0))] {
@@ -170,13 +170,13 @@ impl Layer {
     }
 
     /// The layer with a cost for every state on each side.
-    fn between_costs(&self, before: &[Cost], behind: &[Cost]) -> (Network, Part) {
+    fn between_costs(&self, before: &[Cost], behind: &[Cost]) -> (Network, Subproblem) {
         let (mut network, mut part) = (self.network.clone(), self.part.clone());
         part.rows.extend([before, behind].map(|costs| (0..costs.len() as u32).collect::<Vec<_>>()));
         let side = |costs: &[Cost], variable: fn(&(usize, usize)) -> usize, value: fn(&(u16, u16)) -> u16| {
             let mut states: Vec<usize> = (0..costs.len()).collect();
             states.sort_by_key(|s| (costs[*s], *s));
-            let mut function = Function { rows: states.iter().map(|s| costs[*s]).collect(), ..Function::default() };
+            let mut function = CostFunction { rows: states.iter().map(|s| costs[*s]).collect(), ..CostFunction::default() };
             for join in &self.sides {
                 // A state asks for its own values and forbids all others.
                 let values = self.network.sizes[variable(join)];
@@ -348,7 +348,14 @@ impl Claims {
 ///
 /// `known` are choices for one layer to begin with. The watch gets the cost of the best stack found, and a lower bound of every stack's
 /// cost, which is 0 as long as none is known.
-pub fn solve(model: &Model, joins: &Joins, count: usize, known: &[Vec<u16>], limits: Limits, watch: Watch) -> Result<Stacked, SelectError> {
+pub fn solve(
+    model: &Model,
+    joins: &Joins,
+    count: usize,
+    known: &[Vec<u16>],
+    limits: SearchLimits,
+    watch: OnProgress,
+) -> Result<Stacked, SelectError> {
     let layer = Layer::new(model, joins)?;
     let (count, states) = (count.max(1), layer.states.len());
     let mut steps: Steps = vec![vec![(LONGEST, Rc::default()); states]; states];
@@ -356,12 +363,12 @@ pub fn solve(model: &Model, joins: &Joins, count: usize, known: &[Vec<u16>], lim
         spread(&layer, &exact::descend(&layer.network, &layer.part, values, None), &mut steps);
     }
     // A claim often outlives its path.
-    let mut proven: Vec<(Claim, Step)> = Vec::new();
+    let mut proven: Vec<(Claim, LayerBound)> = Vec::new();
     // Shares of a claim like it, by whether it is about the first layer and about the last: with potentials of another
     // place they would take expensive states for cheap ones.
     let mut duals: BTreeMap<[bool; 2], Rc<Dual>> = BTreeMap::new();
     let (mut searches, mut reached) = (0, 0);
-    let quick = Limits { work: limits.work / QUICK, ..limits };
+    let quick = SearchLimits { work: limits.work / QUICK, ..limits };
     'paths: loop {
         let path = shortest(&layer, &steps, count);
         let Claims { tables, kinds, chain } = Claims::new(&path, &steps);
@@ -383,14 +390,14 @@ pub fn solve(model: &Model, joins: &Joins, count: usize, known: &[Vec<u16>], lim
                 let shown = |of: usize| proven.iter().find(|(known, _)| *known == kinds[of].2).map(|(_, step)| step.least);
                 let others = (0..kinds.len()).filter(|of| *of != kind).map(|of| Some(shown(of)? * count_of(of)));
                 let others = others.sum::<Option<Cost>>();
-                let mut told = |p: exact::Progress| {
+                let mut told = |p: exact::SearchProgress| {
                     if let Some(others) = others {
                         reached = reached.max((others + (p.bound - most) * count_of(kind) + ends).min(path.total));
                     }
-                    watch(exact::Progress { total: path.total, bound: reached, ..p })
+                    watch(exact::SearchProgress { total: path.total, bound: reached, ..p })
                 };
                 let place = [chain[0], chain[count - 1]].map(|end| end == kind);
-                let start = Start { assignments: on_path.clone(), dual: duals.get(&place).cloned() };
+                let start = WarmStart { assignments: on_path.clone(), dual: duals.get(&place).cloned() };
                 let found = exact::solve_part(&network, part, SolveOptions { limits, start, watch: Some(&mut told) });
                 if let Some(dual) = found.proof.nodes.first().and_then(|n| n.duals.last()) {
                     duals.insert(place, dual.clone());
@@ -401,15 +408,15 @@ pub fn solve(model: &Model, joins: &Joins, count: usize, known: &[Vec<u16>], lim
                 }
                 if found.proven() || thorough {
                     let (least, target) = (found.bound - most, found.total - most);
-                    proven.push((claim.clone(), Step { enters: *enters, leaves: *leaves, least, target, proof: found.proof }));
+                    proven.push((claim.clone(), LayerBound { enters: *enters, leaves: *leaves, least, target, proof: found.proof }));
                 }
             }
         }
         let step = |(enters, leaves, claim): &(usize, usize, Claim)| {
             let known = proven.iter().find(|(known, _)| known == claim)?;
-            Some(Step { enters: *enters, leaves: *leaves, ..known.1.clone() })
+            Some(LayerBound { enters: *enters, leaves: *leaves, ..known.1.clone() })
         };
-        let proven: Vec<Step> = kinds.iter().filter_map(step).collect();
+        let proven: Vec<LayerBound> = kinds.iter().filter_map(step).collect();
         let bound = chain.iter().map(|kind| proven[*kind].least).sum::<Cost>() + ends;
         let layout = |s: &Vec<(u16, u16)>| {
             s.iter().zip(&layer.sides).map(|((near, _), (a, _))| model.classes[*a].layouts[*near as usize].clone()).collect()

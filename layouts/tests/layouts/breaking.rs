@@ -1,7 +1,7 @@
 //! Sweeps on devices that break.
 
 use crate::sweep::{Watch, spaces, store, truth};
-use layouts::measure::space::{Bench, Check, Fault, KernelSpace, Timing};
+use layouts::measure::space::{Bench, Check, Fault, KernelSpace, TimingResult};
 use layouts::record::Outcome;
 use layouts::{Finish, SweepOptions, Sweeper, sweep};
 use sdfg::config::KernelConfig;
@@ -17,8 +17,8 @@ impl Bench for Fragile {
     fn check(&mut self, kernel: &str, _: &KernelConfig) -> Result<Check, Fault> {
         if kernel == "two" { Err(Fault::Crash("an illegal address".into())) } else { Ok(Check { ratio: 0.25 }) }
     }
-    fn time(&mut self, kernel: &str, config: &KernelConfig, _: Duration) -> Result<Timing, Fault> {
-        Ok(Timing::Samples(vec![truth(kernel, config); 3]))
+    fn time(&mut self, kernel: &str, config: &KernelConfig, _: Duration) -> Result<TimingResult, Fault> {
+        Ok(TimingResult::Samples(vec![truth(kernel, config); 3]))
     }
 }
 

@@ -5,9 +5,9 @@ use super::synthetic::{Random, any, measured, program, session};
 use layouts::alternatives::GROUP;
 use layouts::certificate::{Certificate, CertificateError};
 use layouts::count::{Effort, rounded, within};
-use layouts::exact::{self, Limits};
+use layouts::exact::{self, SearchLimits};
 use layouts::problem::{Access, Kernel, SelectionProblem, Tensor};
-use layouts::record::Variant;
+use layouts::record::RecipeVariant;
 use layouts::relayout::RelayoutCosts;
 use layouts::robust::robustness;
 use layouts::selection::{Method, exactly, select};
@@ -24,7 +24,7 @@ fn model(program: &SelectionProblem, store: &Store) -> Result<Model, SelectError
 fn certificate(program: &SelectionProblem, store: &Store) -> Certificate {
     let costs = RelayoutCosts::new(program, store);
     let model = Model::new(program, store, &costs).unwrap();
-    let optimum = exact::solve(&model, Limits::default());
+    let optimum = exact::solve(&model, SearchLimits::default());
     let estimated = exactly(&model, &costs, &optimum).unmeasured().count();
     Certificate::new(program, store, &model, &optimum.into(), estimated)
 }
@@ -124,8 +124,8 @@ fn choices_within_a_limit_are_counted_exactly() {
 fn times_without_spread_make_a_sure_choice() {
     let (program, store) = any(8);
     let model = model(&program, &store).unwrap();
-    let optimum = exact::solve(&model, Limits::default());
-    let sure = robustness(&program, &store, &model, &optimum, 10, Limits::default(), &|_| true).unwrap();
+    let optimum = exact::solve(&model, SearchLimits::default());
+    let sure = robustness(&program, &store, &model, &optimum, 10, SearchLimits::default(), &|_| true).unwrap();
     assert_eq!((sure.optimal, sure.worst_regret_ms, sure.proven), (1.0, 0.0, 10));
 }
 
@@ -145,8 +145,8 @@ fn times_with_spread_do_not() {
     let kernels = vec![Kernel::new("k", "k", Direction::Forward, vec![("x".into(), Access::Read)])];
     let program = SelectionProblem { kernels, tensors: vec![tensor], ..SelectionProblem::default() };
     let model = model(&program, &store).unwrap();
-    let optimum = exact::solve(&model, Limits::default());
-    let unsure = robustness(&program, &store, &model, &optimum, 200, Limits::default(), &|_| true).unwrap();
+    let optimum = exact::solve(&model, SearchLimits::default());
+    let unsure = robustness(&program, &store, &model, &optimum, 200, SearchLimits::default(), &|_| true).unwrap();
     assert!(unsure.optimal > 0.3 && unsure.optimal < 0.9, "{unsure:?}");
     assert!(unsure.worst_regret_ms > 0.5 && unsure.worst_regret_ms <= 3.0, "{unsure:?}");
 }
@@ -179,7 +179,7 @@ fn programs_that_compute_the_same_are_one_decision() {
         let mut forged = certificate(&among, &store);
         forged.program.kernels[0].key = "never swept".into();
         assert_eq!(swept(&forged, &records), Err(VerifyError::OtherProgram));
-        let total = |program: &SelectionProblem| select(program, &store, Method::Exact, Limits::default()).unwrap();
+        let total = |program: &SelectionProblem| select(program, &store, Method::Exact, SearchLimits::default()).unwrap();
         let chosen = total(&among);
         let whole = total(&first).total_ms.min(total(&second).total_ms);
         assert!(chosen.total_ms <= whole && (among.alternatives.len() > 1 || chosen.total_ms == whole), "seed {seed}");
@@ -197,12 +197,12 @@ fn a_variant_that_was_not_swept_is_left_out_by_name() {
     let mut second = first.clone();
     second.kernels[0].key = "never swept".into();
     let among = SelectionProblem::among(&[("one".into(), first.clone()), ("two".into(), second.clone())]);
-    let chosen = select(&among, &store, Method::Exact, Limits::default()).unwrap();
+    let chosen = select(&among, &store, Method::Exact, SearchLimits::default()).unwrap();
     assert_eq!(chosen.configuration.variants[GROUP], "one");
     let certificate = certificate(&among, &store);
     assert_eq!(certificate.scope.left_out, [("two".to_string(), second.kernels[0].name.clone())]);
     assert_eq!(verify(&certificate, &store).map(|c| c.total_ps), Ok(certificate.total_ps));
-    assert!(matches!(select(&second, &store, Method::Exact, Limits::default()), Err(SelectError::Unmeasured { .. })));
+    assert!(matches!(select(&second, &store, Method::Exact, SearchLimits::default()), Err(SelectError::Unmeasured { .. })));
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn records_know_which_programs_are_alternatives() {
     let (program, _) = program(1);
     let mut store = Store::in_memory();
     for (n, (of, name)) in [("mlp", "separate"), ("mlp", "stacked"), ("mlp, unfused", "unfused")].iter().enumerate() {
-        let variant = Some(Variant { of: of.to_string(), name: name.to_string() });
+        let variant = Some(RecipeVariant { of: of.to_string(), name: name.to_string() });
         let mut program = program.clone();
         program.kernels[0].key = name.to_string();
         store.begin(layouts::Session { program: Some(program), variant, ..session(&n.to_string()) }).unwrap();

@@ -2,7 +2,7 @@
 
 use super::brute::{brute_force, price, running};
 use layouts::certificate::Certificate;
-use layouts::exact::{self, Limits};
+use layouts::exact::{self, SearchLimits};
 use layouts::problem::{Access, SelectionProblem};
 use layouts::relayout::RelayoutCosts;
 use layouts::selection::{Method, Selection, exactly, select, select_top};
@@ -55,7 +55,7 @@ fn the_exact_choice_is_the_cheapest_of_all() {
         let (program, store) = super::synthetic::any(seed);
         let all = brute_force(&program, &store);
         // With room for tables, and without any: then it is branch and bound alone.
-        for limits in [Limits::default(), Limits { table: 2, work: u64::MAX }] {
+        for limits in [SearchLimits::default(), SearchLimits { table: 2, work: u64::MAX }] {
             let exact = select(&program, &store, Method::Exact, limits).unwrap();
             assert_eq!(exact.total_ms, all[0], "seed {seed}");
             assert!(exact.proven && exact.gap == 0.0);
@@ -64,11 +64,11 @@ fn the_exact_choice_is_the_cheapest_of_all() {
             with_variants += usize::from(!exact.configuration.variants.is_empty());
         }
         for method in Method::ALL {
-            let other = select(&program, &store, method, Limits::default()).unwrap();
+            let other = select(&program, &store, method, SearchLimits::default()).unwrap();
             consistent(&program, &store, &other);
             assert!(other.total_ms >= all[0] && all[0] >= other.sum_of_minima_ms, "seed {seed}");
         }
-        let top = select_top(&program, &store, 5, Limits::default()).unwrap();
+        let top = select_top(&program, &store, 5, SearchLimits::default()).unwrap();
         let totals: Vec<f64> = top.iter().map(|s| s.total_ms).collect();
         assert_eq!(totals, all[..all.len().min(5)], "seed {seed}");
     }
@@ -83,7 +83,7 @@ fn certificates_are_confirmed_and_worse_claims_are_not() {
         let (program, store) = super::synthetic::any(seed);
         let costs = RelayoutCosts::new(&program, &store);
         let model = Model::new(&program, &store, &costs).unwrap();
-        for limits in [Limits::default(), Limits { table: 2, work: u64::MAX }, Limits { table: 2, work: 2000 }] {
+        for limits in [SearchLimits::default(), SearchLimits { table: 2, work: u64::MAX }, SearchLimits { table: 2, work: 2000 }] {
             let optimum = exact::solve(&model, limits);
             let selection = exactly(&model, &costs, &optimum);
             let certificate = Certificate::new(&program, &store, &model, &optimum.clone().into(), selection.unmeasured().count());
@@ -95,7 +95,7 @@ fn certificates_are_confirmed_and_worse_claims_are_not() {
             assert!(verify(&over, &store).is_err());
             if !optimum.proven() {
                 let proven = Certificate { bound_ps: certificate.total_ps, ..certificate.clone() };
-                assert!(verify(&proven, &store).is_err() || optimum.total == exact::solve(&model, Limits::default()).total);
+                assert!(verify(&proven, &store).is_err() || optimum.total == exact::solve(&model, SearchLimits::default()).total);
             }
             // A dearer choice under the same proof, and a cheaper price of the same choice.
             let cheaper = Certificate { total_ps: certificate.total_ps - 1, ..certificate.clone() };
@@ -126,7 +126,7 @@ fn a_search_cut_short_says_so_and_its_bound_holds() {
     for seed in 0..300 {
         let (program, store) = super::synthetic::any(seed);
         let least = brute_force(&program, &store)[0];
-        let choice = select(&program, &store, Method::Exact, Limits { table: 0, work: 0 }).unwrap();
+        let choice = select(&program, &store, Method::Exact, SearchLimits { table: 0, work: 0 }).unwrap();
         assert!(choice.bound_ms <= least && least <= choice.total_ms, "seed {seed}");
         assert!(!choice.proven || choice.total_ms == least);
         cut += usize::from(!choice.proven);
@@ -146,7 +146,7 @@ fn the_same_measurements_give_the_same_bytes_in_any_order() {
             backwards.append(record).unwrap();
         }
         for method in Method::ALL {
-            let bytes = |store: &Store| serde_json::to_string(&select(&program, store, method, Limits::default()).unwrap()).unwrap();
+            let bytes = |store: &Store| serde_json::to_string(&select(&program, store, method, SearchLimits::default()).unwrap()).unwrap();
             assert_eq!(bytes(&store), bytes(&backwards));
         }
     }

@@ -1,13 +1,13 @@
 //! Selection at the size of a transformer layer.
 
 use super::encoder::{Size, encoder};
-use layouts::exact::Limits;
+use layouts::exact::SearchLimits;
 use layouts::selection::{Method, select, select_top};
 
 #[test]
 fn a_layer_is_solved_within_its_limits_and_better_than_by_the_other_methods() {
     let (program, store) = encoder(Size { layouts: 12, measured: 60 });
-    let limits = Limits { table: 1 << 16, work: 1 << 26 };
+    let limits = SearchLimits { table: 1 << 16, work: 1 << 26 };
     let exact = select(&program, &store, Method::Exact, limits).unwrap();
     assert!(exact.bound_ms >= exact.sum_of_minima_ms && exact.bound_ms <= exact.total_ms);
     for method in Method::ALL {

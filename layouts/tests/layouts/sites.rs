@@ -4,7 +4,7 @@ use super::brute::{brute_force, running};
 use super::synthetic::{program, programs, session};
 use layouts::alternatives::GROUP;
 use layouts::certificate::Certificate;
-use layouts::exact::{self, Limits};
+use layouts::exact::{self, SearchLimits};
 use layouts::problem::Variants;
 use layouts::problem::{Access, Kernel, SelectionProblem, Tensor};
 use layouts::relayout::RelayoutCosts;
@@ -24,7 +24,7 @@ fn combinations(program: &SelectionProblem) -> Vec<Variants> {
 }
 
 fn least(program: &SelectionProblem, store: &Store) -> f64 {
-    select(program, store, Method::Exact, Limits::default()).unwrap().total_ms
+    select(program, store, Method::Exact, SearchLimits::default()).unwrap().total_ms
 }
 
 /// What runs can run: in this order every container is written, once, before it is read, and no name means two things.
@@ -81,7 +81,7 @@ fn a_choice_by_sites_is_certified_and_one_by_other_sites_is_not() {
         let among = SelectionProblem::among(&programs);
         let costs = RelayoutCosts::new(&among, &store);
         let model = Model::new(&among, &store, &costs).unwrap();
-        let optimum = exact::solve(&model, Limits::default());
+        let optimum = exact::solve(&model, SearchLimits::default());
         let estimated = exactly(&model, &costs, &optimum).unmeasured().count();
         let certificate = Certificate::new(&among, &store, &model, &optimum.into(), estimated);
         assert_eq!(swept(&certificate, &store), Ok(()), "seed {seed}");

@@ -2,7 +2,7 @@
 
 use super::synthetic::{Random, measured, session};
 use layouts::certificate::Certificate;
-use layouts::exact::{self, Limits};
+use layouts::exact::{self, SearchLimits};
 use layouts::explain::{Layers, explain};
 use layouts::measure::space::relayout_config;
 use layouts::problem::{Access, Kernel, SelectionProblem, Tensor};
@@ -85,8 +85,8 @@ fn a_stack_costs_what_its_layers_cost_written_out() {
         let (layer, written_out, store) = layers(seed, count);
         let model = Model::new(&layer, &store, &RelayoutCosts::new(&layer, &store)).unwrap();
         let joins = vec![("y".to_string(), "x".to_string()), ("d_y".to_string(), "d_x".to_string())];
-        let stacked = stack::solve(&model, &joins, count, &[], Limits::default(), &mut |_| true).unwrap();
-        let expected = select(&written_out, &store, Method::Exact, Limits::default()).unwrap();
+        let stacked = stack::solve(&model, &joins, count, &[], SearchLimits::default(), &mut |_| true).unwrap();
+        let expected = select(&written_out, &store, Method::Exact, SearchLimits::default()).unwrap();
         assert!(expected.proven);
         assert_eq!(stacked.total as f64 / 1e9, expected.total_ms, "seed {seed}, {count} layers");
         assert_eq!(stacked.bound, stacked.total);
@@ -109,10 +109,10 @@ fn the_runner_up_of_a_stack_is_that_of_its_layers_written_out() {
         let (layer, written_out, store) = layers(seed, count);
         let modelled = |program: &SelectionProblem| Model::new(program, &store, &RelayoutCosts::new(program, &store)).unwrap();
         let of = Layers { count, joins: joins.clone() };
-        let whole = exact::solve(&modelled(&written_out), Limits::default());
-        let best = stack::solve(&modelled(&layer), &joins, count, &[], Limits::default(), &mut |_| true).unwrap();
+        let whole = exact::solve(&modelled(&written_out), SearchLimits::default());
+        let best = stack::solve(&modelled(&layer), &joins, count, &[], SearchLimits::default(), &mut |_| true).unwrap();
         for (name, class) in &modelled(&layer).class_of {
-            let found = explain(&layer, &store, name, &of, Limits::default()).unwrap();
+            let found = explain(&layer, &store, name, &of, SearchLimits::default()).unwrap();
             assert_eq!((found.total_ms * 1e9).round() as i64, whole.total, "seed {seed}");
             let Some(second) = found.runner_up else {
                 assert!(name != "t", "what lies inside a layer can be held otherwise");
@@ -127,11 +127,11 @@ fn the_runner_up_of_a_stack_is_that_of_its_layers_written_out() {
                     (0..count).max_by_key(|n| ((0..count).filter(|m| best.layers[*m] == best.layers[*n]).count(), std::cmp::Reverse(*n)));
                 let layout = &modelled(&layer).classes[*class].layouts[held(usual.unwrap()) as usize].clone();
                 let all = (0..count).try_fold(modelled(&written_out), |m, l| m.without_layout(&format!("t{l}"), layout)).unwrap();
-                assert_eq!((second.total_ms * 1e9).round() as i64, exact::solve(&all, Limits::default()).total, "seed {seed}");
+                assert_eq!((second.total_ms * 1e9).round() as i64, exact::solve(&all, SearchLimits::default()).total, "seed {seed}");
             }
         }
         for name in ["f", "g", "h"] {
-            let found = explain(&layer, &store, name, &of, Limits::default()).unwrap();
+            let found = explain(&layer, &store, name, &of, SearchLimits::default()).unwrap();
             assert!(found.proven && found.runner_up.is_some_and(|second| second.more_ms >= 0.0));
         }
     }
@@ -145,7 +145,7 @@ fn a_deep_stack_takes_few_searches_and_its_certificate_is_confirmed() {
         let (layer, _, store) = layers(seed, 1);
         let model = Model::new(&layer, &store, &RelayoutCosts::new(&layer, &store)).unwrap();
         let joins = vec![("y".to_string(), "x".to_string()), ("d_y".to_string(), "d_x".to_string())];
-        let stacked = |count| stack::solve(&model, &joins, count, &[], Limits::default(), &mut |_| true).unwrap();
+        let stacked = |count| stack::solve(&model, &joins, count, &[], SearchLimits::default(), &mut |_| true).unwrap();
         let (ten, deep) = (stacked(10), stacked(1000));
         assert!(deep.proven() && deep.searches < 200, "seed {seed}: {} searches", deep.searches);
         assert!(deep.total <= 100 * ten.total && deep.total >= 10 * ten.total);
@@ -163,16 +163,16 @@ fn a_stack_that_is_cut_short_has_a_bound_that_holds() {
         let model = Model::new(&layer, &store, &RelayoutCosts::new(&layer, &store)).unwrap();
         let joins = vec![("y".to_string(), "x".to_string()), ("d_y".to_string(), "d_x".to_string())];
         let within = |limits| stack::solve(&model, &joins, 6, &[], limits, &mut |_| true).unwrap();
-        let (best, short) = (within(Limits::default()), within(Limits { table: 0, work: 0 }));
+        let (best, short) = (within(SearchLimits::default()), within(SearchLimits { table: 0, work: 0 }));
         // Watched and stopped at any look: what the watch was told holds, and so does what comes of it.
         for stop in [0, 1, 3, 9] {
             let (mut looks, mut told) = (0, Vec::new());
-            let mut watch = |p: exact::Progress| {
+            let mut watch = |p: exact::SearchProgress| {
                 told.push((p.total, p.bound));
                 looks += 1;
                 looks <= stop
             };
-            let stopped = stack::solve(&model, &joins, 6, &[], Limits { table: 2, ..Limits::default() }, &mut watch).unwrap();
+            let stopped = stack::solve(&model, &joins, 6, &[], SearchLimits { table: 2, ..SearchLimits::default() }, &mut watch).unwrap();
             assert!(stopped.bound <= best.total && best.total <= stopped.total, "seed {seed}");
             assert!(told.iter().all(|(total, bound)| *bound <= best.total && best.total <= *total), "seed {seed}: {told:?}");
         }
@@ -189,7 +189,7 @@ fn forged_stacks_are_refused() {
     let (layer, _, store) = layers(7, 1);
     let model = Model::new(&layer, &store, &RelayoutCosts::new(&layer, &store)).unwrap();
     let joins = vec![("y".to_string(), "x".to_string()), ("d_y".to_string(), "d_x".to_string())];
-    let stacked = stack::solve(&model, &joins, 5, &[], Limits::default(), &mut |_| true).unwrap();
+    let stacked = stack::solve(&model, &joins, 5, &[], SearchLimits::default(), &mut |_| true).unwrap();
     let honest = Certificate::new(&layer, &store, &model, &stacked, 0);
     assert!(verify(&honest, &store).is_ok());
     let forged = |change: &dyn Fn(&mut Certificate)| {
@@ -264,7 +264,7 @@ fn layers_are_joined_by_the_result_and_the_input_of_equal_layouts() {
     let model = Model::new(&layer, &store, &RelayoutCosts::new(&layer, &store)).unwrap();
     let refused = |joins: &[(&str, &str)]| {
         let joins = joins.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect();
-        stack::solve(&model, &joins, 2, &[], Limits::default(), &mut |_| true).unwrap_err()
+        stack::solve(&model, &joins, 2, &[], SearchLimits::default(), &mut |_| true).unwrap_err()
     };
     assert!(matches!(refused(&[("y", "y")]), SelectError::Joined { .. }));
     assert!(matches!(refused(&[("y", "x"), ("t", "x")]), SelectError::Joined { .. }));

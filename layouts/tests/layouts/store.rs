@@ -95,7 +95,7 @@ fn times_of_two_machines_do_not_mix() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("records.jsonl");
     written(&path, &[measured("k", config(0), 1.0)]);
-    let cold = Session { cache: layouts::record::Cache::Cold, ..session("3") };
+    let cold = Session { cache: layouts::record::CacheState::Cold, ..session("3") };
     assert!(matches!(Store::open(&path).unwrap().begin(cold), Err(StoreError::Machine { .. })));
     let mut store = Store::open(&path).unwrap();
     // Files from before caches were told apart are of warm ones.
@@ -103,7 +103,7 @@ fn times_of_two_machines_do_not_mix() {
     let old = text.replace(",\"cache\":\"warm\"", "");
     assert!(old != text);
     std::fs::write(&path, old).unwrap();
-    assert_eq!(Store::read(&path).unwrap().cache(), layouts::record::Cache::Warm);
+    assert_eq!(Store::read(&path).unwrap().cache(), layouts::record::CacheState::Warm);
     let other = Session { threads: 3, ..session("2") };
     assert!(matches!(store.begin(other), Err(StoreError::Machine { .. })));
 }

@@ -2,10 +2,10 @@
 
 use layouts::Store;
 use layouts::candidates::{Candidates, Shard};
-use layouts::exact::Limits;
+use layouts::exact::SearchLimits;
 use layouts::explain::{Layers, explain};
 use layouts::measure::space::*;
-use layouts::measure::sweep::{Finish, Report, Sweeper, sweep};
+use layouts::measure::sweep::{Finish, SweepReport, Sweeper, sweep};
 use layouts::options::SweepOptions;
 use layouts::problem::*;
 use layouts::record::Outcome;
@@ -104,7 +104,7 @@ impl Bench for Device {
             _ => Ok(Check { ratio: 0.25 }),
         }
     }
-    fn time(&mut self, kernel: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
+    fn time(&mut self, kernel: &str, config: &KernelConfig, give_up: Duration) -> Result<TimingResult, Fault> {
         assert!(self.checked.contains(&(kernel.to_string(), config.clone())), "timed before it was checked");
         *self.asked.entry((kernel.to_string(), config.clone())).or_default() += 1;
         if let Some((left, flag)) = &mut self.interrupt_after {
@@ -113,7 +113,7 @@ impl Bench for Device {
         }
         let ms = truth(kernel, config);
         self.now.set(self.now.get() + ms.min(give_up.as_secs_f64() * 1e3) / 1e3);
-        Ok(if ms > give_up.as_secs_f64() * 1e3 { Timing::ExceededAfter(ms) } else { Timing::Samples(vec![ms; 3]) })
+        Ok(if ms > give_up.as_secs_f64() * 1e3 { TimingResult::ExceededAfter(ms) } else { TimingResult::Samples(vec![ms; 3]) })
     }
 }
 
@@ -145,7 +145,7 @@ pub fn spaces() -> (Vec<Space>, Vec<RelayoutSpace>) {
     (spaces, relayouts.into())
 }
 
-fn run(device: &mut Device, clock: &Watch, store: &mut Store, options: SweepOptions, interrupt: &AtomicBool) -> Report {
+fn run(device: &mut Device, clock: &Watch, store: &mut Store, options: SweepOptions, interrupt: &AtomicBool) -> SweepReport {
     let (spaces, relayouts) = spaces();
     let spaces: Vec<&dyn KernelSpace> = spaces.iter().map(|s| s as &dyn KernelSpace).collect();
     let mut progress = |p: &layouts::Progress| assert!(p.tally.adds_up());
@@ -226,7 +226,7 @@ fn an_exhaustive_sweep_reaches_everything_and_races_nothing_that_matters() {
             reference.append(record.clone()).unwrap();
         }
     }
-    let exact = |store: &Store| select(&program(), store, Method::Exact, Limits::default()).unwrap().total_ms;
+    let exact = |store: &Store| select(&program(), store, Method::Exact, SearchLimits::default()).unwrap().total_ms;
     assert!(exact(&store) <= exact(&reference));
 }
 
@@ -285,7 +285,7 @@ fn the_smallest_budget_still_leaves_a_choice_for_every_kernel() {
     let report = run(&mut device, &clock, &mut store, options, &NEVER);
     assert_eq!((report.finish, report.total().full), (Finish::Budget, 3));
     for method in [Method::Exact, Method::Sssp, Method::Uniform, Method::Natural] {
-        let choice = select(&program(), &store, method, Limits::default()).unwrap();
+        let choice = select(&program(), &store, method, SearchLimits::default()).unwrap();
         assert!(choice.relayouts.is_empty());
         assert!(choice.configuration.layouts["x"] == Layout::of(&["a", "b", "c"]));
     }
@@ -310,7 +310,7 @@ fn confirming_a_choice_ends_with_fresh_samples_and_measured_relayouts() {
     run(&mut device, &clock, &mut store, options.clone(), &NEVER);
     let program = program();
     for _ in 0..50 {
-        let choice = select(&program, &store, Method::Exact, Limits::default()).unwrap();
+        let choice = select(&program, &store, Method::Exact, SearchLimits::default()).unwrap();
         let mut quiet = |_: &layouts::Progress| {};
         let mut sweeper = Sweeper {
             bench: &mut device,
@@ -390,13 +390,13 @@ fn refining_tries_both_sides_of_a_relayout_in_the_layout_that_spares_it() {
     }
     let each: Vec<&dyn KernelSpace> = vec![one, two];
     let program = SelectionProblem::of(&each, &relayouts, BTreeMap::new(), Vec::new());
-    let choice = select(&program, &store, Method::Exact, Limits::default()).unwrap();
+    let choice = select(&program, &store, Method::Exact, SearchLimits::default()).unwrap();
     assert_eq!(choice.relayouts.len(), 1, "what is known needs a relayout");
     let mut quiet = |_: &layouts::Progress| {};
     let options = SweepOptions::default();
     let mut sweeper =
         Sweeper { bench: &mut device, clock: &clock, store: &mut store, options, interrupt: &NEVER, progress: &mut quiet, timed: 0 };
-    assert!(sweeper.refine(&each, &program, Limits::default()).unwrap() > 0);
+    assert!(sweeper.refine(&each, &program, SearchLimits::default()).unwrap() > 0);
     for (space, config) in [(one, of(one, &[("x", x), ("t", &["b", "a"])])), (two, of(two, &[("t", &["a", "b"]), ("y", y)]))] {
         assert!(store.get(&space.name, &config).is_some(), "{} {config} was not tried", space.name);
     }
@@ -411,7 +411,7 @@ fn refining_ends_with_every_knob_of_the_chosen_layouts_known() {
     let (spaces, _) = spaces();
     let spaces: Vec<&dyn KernelSpace> = spaces.iter().map(|s| s as &dyn KernelSpace).collect();
     let program = program();
-    let before = select(&program, &store, Method::Exact, Limits::default()).unwrap().total_ms;
+    let before = select(&program, &store, Method::Exact, SearchLimits::default()).unwrap().total_ms;
     let mut quiet = |_: &layouts::Progress| {};
     let mut sweeper = Sweeper {
         bench: &mut device,
@@ -422,9 +422,9 @@ fn refining_ends_with_every_knob_of_the_chosen_layouts_known() {
         progress: &mut quiet,
         timed: 0,
     };
-    assert!(sweeper.refine(&spaces, &program, Limits::default()).unwrap() > 0);
-    assert_eq!(sweeper.refine(&spaces, &program, Limits::default()).unwrap(), 0);
-    let choice = select(&program, &store, Method::Exact, Limits::default()).unwrap();
+    assert!(sweeper.refine(&spaces, &program, SearchLimits::default()).unwrap() > 0);
+    assert_eq!(sweeper.refine(&spaces, &program, SearchLimits::default()).unwrap(), 0);
+    let choice = select(&program, &store, Method::Exact, SearchLimits::default()).unwrap();
     assert!(choice.total_ms <= before);
     for space in spaces {
         let config = &choice.configuration.kernels[space.name()];
@@ -440,15 +440,15 @@ fn refining_ends_with_every_knob_of_the_chosen_layouts_known() {
 #[test]
 fn an_explanation_names_the_runner_up_and_its_price() {
     let store = exhaustive_without_racing();
-    let best = select(&program(), &store, Method::Exact, Limits::default()).unwrap();
+    let best = select(&program(), &store, Method::Exact, SearchLimits::default()).unwrap();
     for name in ["one", "two", "back", "x", "t", "y", "g"] {
-        let explanation = explain(&program(), &store, name, &Layers::one(), Limits::default()).unwrap();
+        let explanation = explain(&program(), &store, name, &Layers::one(), SearchLimits::default()).unwrap();
         assert_eq!(explanation.total_ms, best.total_ms);
         let second = explanation.runner_up.unwrap();
         assert!(second.what != explanation.chosen && second.more_ms >= 0.0);
         assert_eq!(second.total_ms, best.total_ms + second.more_ms);
     }
-    assert!(explain(&program(), &store, "nothing", &Layers::one(), Limits::default()).is_err());
+    assert!(explain(&program(), &store, "nothing", &Layers::one(), SearchLimits::default()).is_err());
 }
 
 proptest! {
@@ -572,8 +572,8 @@ impl Bench for Compiler {
         self.0.set(self.0.get() + 0.01);
         Ok(Check { ratio: 0.25 })
     }
-    fn time(&mut self, kernel: &str, config: &KernelConfig, _: Duration) -> Result<Timing, Fault> {
-        Ok(Timing::Samples(vec![truth(kernel, config); 3]))
+    fn time(&mut self, kernel: &str, config: &KernelConfig, _: Duration) -> Result<TimingResult, Fault> {
+        Ok(TimingResult::Samples(vec![truth(kernel, config); 3]))
     }
 }
 

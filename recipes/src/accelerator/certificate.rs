@@ -1,6 +1,6 @@
 //! The proof of a partition: a chain of minima over the cuts between steps, with the prices that it rests on.
 
-use super::partition::Partition;
+use super::partition::StepPartition;
 use serde::{Deserialize, Serialize};
 
 /// The version of the form below; other versions are refused.
@@ -8,7 +8,7 @@ pub const FORMAT: u32 = 1;
 
 /// What a verifier needs beside the network: elements throughout, steps by number in the order that is proven.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Certificate {
+pub struct ScheduleCertificate {
     pub format: u32,
     pub model: String,
     /// Elements of the on-chip memory.
@@ -25,9 +25,9 @@ pub struct Certificate {
     pub priced: Vec<(usize, usize, Option<u64>)>,
 }
 
-impl Certificate {
-    pub fn of(partition: &Partition, capacity: u64) -> Certificate {
-        Certificate {
+impl ScheduleCertificate {
+    pub fn of(partition: &StepPartition, capacity: u64) -> ScheduleCertificate {
+        ScheduleCertificate {
             format: FORMAT,
             model: partition.steps.name.clone(),
             capacity,

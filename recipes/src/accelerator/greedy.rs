@@ -7,7 +7,7 @@
 //! best of the planner's own schedules, which favours this method.
 
 use super::layers::{LayerGraph, Reach, Window};
-use super::memory::{Buffer, Pixels, deep_pair, packed};
+use super::memory::{GroupBuffer, Pixels, deep_pair, packed};
 use super::partition::best_of;
 use super::schedules::Price;
 use super::shapes::Span;
@@ -43,24 +43,24 @@ const SMALLEST: usize = 8;
 
 /// A group of layers and its tile, in rows and columns of the last layer's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fused {
+pub struct TiledGroup {
     pub layers: Span,
     pub tile: (usize, usize),
     pub price: Price,
 }
 
 /// The groups of a network under a form of reuse, for a memory of `bytes`; `None` if some layer runs under no schedule.
-pub fn greedy(graph: &LayerGraph, reuse: Reuse, bytes: u64) -> Option<Vec<Fused>> {
+pub fn greedy(graph: &LayerGraph, reuse: Reuse, bytes: u64) -> Option<Vec<TiledGroup>> {
     let steps = Steps::apart(graph);
     let mut groups = Vec::new();
     let mut begin = 0;
     while begin < steps.steps.len() {
-        let mut fused: Option<Fused> = None;
+        let mut fused: Option<TiledGroup> = None;
         let mut end = begin + 1;
         while end <= steps.steps.len() {
             let layers = Span::new(begin, end);
             let Some(tile) = shrunk(&steps, layers, reuse, bytes) else { break };
-            fused = Some(Fused { layers, tile, price: price(&steps, layers, tile) });
+            fused = Some(TiledGroup { layers, tile, price: price(&steps, layers, tile) });
             end += 1;
         }
         let group = match fused {
@@ -71,7 +71,7 @@ pub fn greedy(graph: &LayerGraph, reuse: Reuse, bytes: u64) -> Option<Vec<Fused>
                 // The paper knows nothing of rows that a stride leaves out.
                 price.moved = price.moved.max(steps.whole(begin));
                 let shape = steps.tensors[steps.steps[begin].output].shape;
-                Fused { layers, tile: (shape.rows, shape.columns), price }
+                TiledGroup { layers, tile: (shape.rows, shape.columns), price }
             }
         };
         begin = group.layers.end;
@@ -137,19 +137,19 @@ fn fits(steps: &Steps, layers: Span, tile: (usize, usize), reuse: Reuse, bytes: 
     };
     for t in &given {
         let first = steps.tensors[*t].readers.iter().filter(|r| layers.begin <= **r).min().copied().unwrap_or(layers.begin);
-        buffers.push((*t, Buffer { elements: pixels(*t).elements(), life: Span::new(first, lasts(*t)) }));
+        buffers.push((*t, GroupBuffer { elements: pixels(*t).elements(), life: Span::new(first, lasts(*t)) }));
     }
     for step in layers.begin..layers.end {
         let t = steps.steps[step].output;
         // A tile of a result is stored when it is complete.
         let end = lasts(t).max(step + 1);
-        buffers.push((t, Buffer { elements: pixels(t).elements(), life: Span::new(step, end) }));
+        buffers.push((t, GroupBuffer { elements: pixels(t).elements(), life: Span::new(step, end) }));
     }
     let one = down * across == 1;
     let weights = (layers.begin..layers.end)
-        .map(|step| Buffer { elements: steps.steps[step].weights(), life: if one { Span::new(step, step + 1) } else { layers } });
-    let weights: Vec<Buffer> = weights.collect();
-    let all: Vec<Buffer> = buffers.iter().map(|(_, b)| *b).chain(weights.iter().copied()).collect();
+        .map(|step| GroupBuffer { elements: steps.steps[step].weights(), life: if one { Span::new(step, step + 1) } else { layers } });
+    let weights: Vec<GroupBuffer> = weights.collect();
+    let all: Vec<GroupBuffer> = buffers.iter().map(|(_, b)| *b).chain(weights.iter().copied()).collect();
     match reuse {
         Reuse::None => {
             let data: u64 = buffers.iter().map(|(_, b)| b.elements).sum();
@@ -158,7 +158,7 @@ fn fits(steps: &Steps, layers: Span, tile: (usize, usize), reuse: Reuse, bytes: 
         }
         Reuse::Intuitive => packed(&all, steps.element_bytes, bytes),
         Reuse::Deep => {
-            let places: Vec<Buffer> = shared(steps, layers, &buffers, &pixels).into_iter().chain(weights).collect();
+            let places: Vec<GroupBuffer> = shared(steps, layers, &buffers, &pixels).into_iter().chain(weights).collect();
             packed(&places, steps.element_bytes, bytes) || packed(&all, steps.element_bytes, bytes)
         }
     }
@@ -172,8 +172,8 @@ const GROWTH: f64 = 0.25;
 ///
 /// A chain of tensors lies at the lower and at the upper end of its place in turns, and every other layer runs from its last point to its
 /// first. So the place needs the most that any layer of the chain needs for its input and output.
-fn shared(steps: &Steps, layers: Span, buffers: &[(usize, Buffer)], pixels: &dyn Fn(usize) -> Pixels) -> Vec<Buffer> {
-    let mut places: Vec<(usize, Buffer)> = buffers.to_vec();
+fn shared(steps: &Steps, layers: Span, buffers: &[(usize, GroupBuffer)], pixels: &dyn Fn(usize) -> Pixels) -> Vec<GroupBuffer> {
+    let mut places: Vec<(usize, GroupBuffer)> = buffers.to_vec();
     for at in layers.begin..layers.end {
         let step = &steps.steps[at];
         let Some(new) = places.iter().position(|(t, _)| *t == step.output) else { continue };
@@ -191,7 +191,7 @@ fn shared(steps: &Steps, layers: Span, buffers: &[(usize, Buffer)], pixels: &dyn
         };
         if let Some((elements, old)) = step.inputs.iter().chain(&step.sides).filter_map(joined).min() {
             let life = places[old].1.life.hull(places[new].1.life);
-            places[new].1 = Buffer { elements, life };
+            places[new].1 = GroupBuffer { elements, life };
             places.remove(old);
         }
     }

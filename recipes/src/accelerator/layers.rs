@@ -6,7 +6,7 @@ use std::fmt;
 /// What a layer does; the layers that Caffe counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum LayerKind {
     Input,
     Convolution,
     BatchNorm,
@@ -20,31 +20,31 @@ pub enum Kind {
     LocalResponseNorm,
 }
 
-impl Kind {
+impl LayerKind {
     /// Whether an output element depends on one element of the first input at the same place, and on weights of its channel.
     pub fn is_pointwise(self) -> bool {
-        matches!(self, Kind::BatchNorm | Kind::Scale | Kind::Activation)
+        matches!(self, LayerKind::BatchNorm | LayerKind::Scale | LayerKind::Activation)
     }
 
     /// The name in tables.
     pub fn label(self) -> &'static str {
         match self {
-            Kind::Input => "input",
-            Kind::Convolution => "convolution",
-            Kind::BatchNorm => "batch norm",
-            Kind::Scale => "scale",
-            Kind::Activation => "activation",
-            Kind::Pooling => "pooling",
-            Kind::Add => "add",
-            Kind::Concat => "concat",
-            Kind::FullyConnected => "fully connected",
-            Kind::Softmax => "softmax",
-            Kind::LocalResponseNorm => "local response norm",
+            LayerKind::Input => "input",
+            LayerKind::Convolution => "convolution",
+            LayerKind::BatchNorm => "batch norm",
+            LayerKind::Scale => "scale",
+            LayerKind::Activation => "activation",
+            LayerKind::Pooling => "pooling",
+            LayerKind::Add => "add",
+            LayerKind::Concat => "concat",
+            LayerKind::FullyConnected => "fully connected",
+            LayerKind::Softmax => "softmax",
+            LayerKind::LocalResponseNorm => "local response norm",
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for LayerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.label())
     }
@@ -52,15 +52,15 @@ impl fmt::Display for Kind {
 
 /// Channels, rows and columns of a tensor of one image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-pub struct Shape {
+pub struct ImageShape {
     pub channels: usize,
     pub rows: usize,
     pub columns: usize,
 }
 
-impl Shape {
-    pub fn new(channels: usize, rows: usize, columns: usize) -> Shape {
-        Shape { channels, rows, columns }
+impl ImageShape {
+    pub fn new(channels: usize, rows: usize, columns: usize) -> ImageShape {
+        ImageShape { channels, rows, columns }
     }
 
     /// Elements of one channel.
@@ -115,11 +115,11 @@ impl Window {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Layer {
     pub name: String,
-    pub kind: Kind,
+    pub kind: LayerKind,
     /// The layers that it reads, by number.
     pub inputs: Vec<usize>,
     /// Shape of the output.
-    pub shape: Shape,
+    pub shape: ImageShape,
     pub window: Window,
     /// Groups of channels that do not meet; 1 is a dense layer.
     pub groups: usize,
@@ -154,7 +154,7 @@ impl LayerGraph {
     /// Elements that a layer moves if it runs alone: each of its tensors once. Parts of a concatenation are written where they belong.
     pub fn alone(&self, at: usize) -> u64 {
         let layer = &self.layers[at];
-        if matches!(layer.kind, Kind::Input | Kind::Concat) {
+        if matches!(layer.kind, LayerKind::Input | LayerKind::Concat) {
             return 0;
         }
         layer.inputs.iter().map(|i| self.layers[*i].shape.elements()).sum::<u64>() + layer.shape.elements() + layer.weights
@@ -172,8 +172,8 @@ impl LayerGraph {
         let joins = |at: usize| {
             let layer = &self.layers[at];
             let before = layer.inputs.first().map(|i| (*i, self.layers[*i].kind));
-            let joinable = layer.kind.is_pointwise() || layer.kind == Kind::LocalResponseNorm;
-            joinable && before.is_some_and(|(i, kind)| readers[i].len() == 1 && kind != Kind::Input && kind != Kind::Concat)
+            let joinable = layer.kind.is_pointwise() || layer.kind == LayerKind::LocalResponseNorm;
+            joinable && before.is_some_and(|(i, kind)| readers[i].len() == 1 && kind != LayerKind::Input && kind != LayerKind::Concat)
         };
         // The output of the layer before is neither written nor read.
         let saved = |at: usize| 2 * self.layers[self.layers[at].inputs[0]].shape.elements();
@@ -184,7 +184,7 @@ impl LayerGraph {
     /// Bytes that any plan moves: parameters, inputs and results once.
     pub fn bound_bytes(&self) -> u64 {
         let readers = self.readers();
-        let ends = |at: &usize| self.layers[*at].kind == Kind::Input || readers[*at].is_empty();
+        let ends = |at: &usize| self.layers[*at].kind == LayerKind::Input || readers[*at].is_empty();
         let ends: u64 = (0..self.layers.len()).filter(ends).map(|at| self.layers[at].shape.elements()).sum();
         (ends + self.weights()) * self.element_bytes
     }
@@ -200,17 +200,18 @@ impl LayerGraph {
 
     /// By kind of layer: its share of all flop and of all elements that are moved when every layer runs alone, the network's input not
     /// counted. (Deep Fusion, Table 1.)
-    pub fn shares(&self) -> Vec<(Kind, f64, f64)> {
+    pub fn shares(&self) -> Vec<(LayerKind, f64, f64)> {
         let counted = |at: usize| {
-            let given = |i: &&usize| self.layers[**i].kind == Kind::Input;
+            let given = |i: &&usize| self.layers[**i].kind == LayerKind::Input;
             self.alone(at) - self.layers[at].inputs.iter().filter(given).map(|i| self.layers[*i].shape.elements()).sum::<u64>()
         };
         let flop = self.flop() as f64;
         let moved = (0..self.layers.len()).map(counted).sum::<u64>() as f64;
-        let mut kinds: Vec<Kind> = self.layers.iter().map(|l| l.kind).filter(|k| !matches!(k, Kind::Input | Kind::Concat)).collect();
+        let mut kinds: Vec<LayerKind> =
+            self.layers.iter().map(|l| l.kind).filter(|k| !matches!(k, LayerKind::Input | LayerKind::Concat)).collect();
         kinds.sort_unstable();
         kinds.dedup();
-        let share = |kind: Kind| {
+        let share = |kind: LayerKind| {
             let of: Vec<usize> = (0..self.layers.len()).filter(|at| self.layers[*at].kind == kind).collect();
             let part = of.iter().map(|at| self.layers[*at].flop).sum::<u64>() as f64 / flop;
             (kind, part, of.iter().map(|at| counted(*at)).sum::<u64>() as f64 / moved)

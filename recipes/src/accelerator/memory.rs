@@ -2,7 +2,7 @@
 
 use super::layers::{Reach, Window};
 use super::shapes::Span;
-use sdfg::lifetime::{self, Interval};
+use sdfg::lifetime::{self, LiveInterval};
 
 /// Rows, columns and channels of a tensor or of a tile of it, as they lie in memory: all channels of a pixel together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,32 +51,32 @@ pub fn deep_pair(input: Pixels, output: Pixels, window: Window) -> u64 {
 
 /// A buffer of a group with the steps that it lives through, the first and the one behind the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Buffer {
+pub struct GroupBuffer {
     pub elements: u64,
     pub life: Span,
 }
 
 /// The most elements that are alive at once.
-pub fn most_alive(buffers: &[Buffer]) -> u64 {
+pub fn most_alive(buffers: &[GroupBuffer]) -> u64 {
     let alive = |step: usize| buffers.iter().filter(|b| b.life.begin <= step && step < b.life.end).map(|b| b.elements).sum();
     buffers.iter().map(|b| alive(b.life.begin)).max().unwrap_or(0)
 }
 
 /// *Intuitive reuse*: whether a place for every buffer is found in a memory of `bytes` when buffers share places that are not alive
 /// together.
-pub fn packed(buffers: &[Buffer], element_bytes: u64, bytes: u64) -> bool {
+pub fn packed(buffers: &[GroupBuffer], element_bytes: u64, bytes: u64) -> bool {
     if buffers.iter().map(|b| b.elements).sum::<u64>() * element_bytes <= bytes {
         return true;
     }
     if most_alive(buffers) * element_bytes > bytes {
         return false;
     }
-    let interval = |(n, b): (usize, &Buffer)| Interval {
+    let interval = |(n, b): (usize, &GroupBuffer)| LiveInterval {
         data: format!("{n:04}"),
         bytes: b.elements * element_bytes,
         first: b.life.begin,
         last: b.life.end.saturating_sub(1),
     };
-    let intervals: Vec<Interval> = buffers.iter().enumerate().map(interval).collect();
+    let intervals: Vec<LiveInterval> = buffers.iter().enumerate().map(interval).collect();
     lifetime::plan(&intervals, &[]).peak_bytes <= bytes
 }

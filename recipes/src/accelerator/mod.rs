@@ -25,4 +25,4 @@ pub mod steps;
 mod tests;
 pub mod verify;
 
-pub use outcome::{AcceleratorError, Outcome};
+pub use outcome::{AcceleratorError, PlanComparison};

@@ -1,6 +1,6 @@
 //! Test fixtures: the papers' networks layer by layer, in Caffe's form.
 
-use super::layers::{Kind, Layer, LayerGraph, Reach, Shape, Window};
+use super::layers::{ImageShape, Layer, LayerGraph, LayerKind, Reach, Window};
 
 pub struct Builder {
     graph: LayerGraph,
@@ -51,30 +51,39 @@ impl Builder {
         self.graph
     }
 
-    fn shape(&self, of: usize) -> Shape {
+    fn shape(&self, of: usize) -> ImageShape {
         self.graph.layers[of].shape
     }
 
     #[expect(clippy::too_many_arguments, reason = "all that a layer is")]
-    pub fn layer(&mut self, kind: Kind, inputs: &[usize], shape: Shape, window: Window, groups: usize, weights: u64, flop: u64) -> usize {
+    pub fn layer(
+        &mut self,
+        kind: LayerKind,
+        inputs: &[usize],
+        shape: ImageShape,
+        window: Window,
+        groups: usize,
+        weights: u64,
+        flop: u64,
+    ) -> usize {
         let name = format!("{}{}", kind.label().replace(' ', "_"), self.graph.layers.len());
         self.graph.layers.push(Layer { name, kind, inputs: inputs.to_vec(), shape, window, groups, weights, flop });
         self.graph.layers.len() - 1
     }
 
     pub fn input(&mut self, channels: usize, rows: usize, columns: usize) -> usize {
-        self.layer(Kind::Input, &[], Shape::new(channels, rows, columns), Window::POINT, 1, 0, 0)
+        self.layer(LayerKind::Input, &[], ImageShape::new(channels, rows, columns), Window::POINT, 1, 0, 0)
     }
 
     pub fn conv(&mut self, x: usize, c: Conv) -> usize {
         let of = self.shape(x);
-        let shape = Shape::new(c.channels, size(of.rows, c.window.rows), size(of.columns, c.window.columns));
+        let shape = ImageShape::new(c.channels, size(of.rows, c.window.rows), size(of.columns, c.window.columns));
         let filter = (of.channels / c.groups) as u64 * c.window.taps();
         let bias = if self.norms { 0 } else { c.channels as u64 };
         let flop = 2 * shape.elements() * filter;
-        let mut y = self.layer(Kind::Convolution, &[x], shape, c.window, c.groups, filter * c.channels as u64 + bias, flop);
+        let mut y = self.layer(LayerKind::Convolution, &[x], shape, c.window, c.groups, filter * c.channels as u64 + bias, flop);
         if self.norms {
-            for kind in [Kind::BatchNorm, Kind::Scale] {
+            for kind in [LayerKind::BatchNorm, LayerKind::Scale] {
                 y = self.layer(kind, &[y], shape, Window::POINT, 1, 2 * c.channels as u64, 2 * shape.elements());
             }
         }
@@ -97,48 +106,48 @@ impl Builder {
 
     pub fn relu(&mut self, x: usize) -> usize {
         let shape = self.shape(x);
-        self.layer(Kind::Activation, &[x], shape, Window::POINT, 1, 0, shape.elements())
+        self.layer(LayerKind::Activation, &[x], shape, Window::POINT, 1, 0, shape.elements())
     }
 
     pub fn pool(&mut self, x: usize, kernel: usize, stride: usize, pad: usize, ceil: bool) -> usize {
         let (of, window) = (self.shape(x), Window::square(kernel, stride, pad));
         let size = if ceil { size_up } else { size };
-        let shape = Shape::new(of.channels, size(of.rows, window.rows), size(of.columns, window.columns));
-        self.layer(Kind::Pooling, &[x], shape, window, 1, 0, shape.elements() * window.taps())
+        let shape = ImageShape::new(of.channels, size(of.rows, window.rows), size(of.columns, window.columns));
+        self.layer(LayerKind::Pooling, &[x], shape, window, 1, 0, shape.elements() * window.taps())
     }
 
     pub fn global_pool(&mut self, x: usize) -> usize {
         let of = self.shape(x);
         let window = Window { rows: Reach::new(of.rows, 1, 0), columns: Reach::new(of.columns, 1, 0) };
-        self.layer(Kind::Pooling, &[x], Shape::new(of.channels, 1, 1), window, 1, 0, of.elements())
+        self.layer(LayerKind::Pooling, &[x], ImageShape::new(of.channels, 1, 1), window, 1, 0, of.elements())
     }
 
     pub fn add(&mut self, a: usize, b: usize) -> usize {
         let shape = self.shape(a);
-        self.layer(Kind::Add, &[a, b], shape, Window::POINT, 1, 0, shape.elements())
+        self.layer(LayerKind::Add, &[a, b], shape, Window::POINT, 1, 0, shape.elements())
     }
 
     pub fn concat(&mut self, parts: &[usize]) -> usize {
         let of = self.shape(parts[0]);
         let channels = parts.iter().map(|p| self.shape(*p).channels).sum();
-        self.layer(Kind::Concat, parts, Shape::new(channels, of.rows, of.columns), Window::POINT, 1, 0, 0)
+        self.layer(LayerKind::Concat, parts, ImageShape::new(channels, of.rows, of.columns), Window::POINT, 1, 0, 0)
     }
 
     pub fn lrn(&mut self, x: usize) -> usize {
         let shape = self.shape(x);
-        self.layer(Kind::LocalResponseNorm, &[x], shape, Window::POINT, 1, 0, 8 * shape.elements())
+        self.layer(LayerKind::LocalResponseNorm, &[x], shape, Window::POINT, 1, 0, 8 * shape.elements())
     }
 
     pub fn fc(&mut self, x: usize, outputs: usize) -> usize {
         let of = self.shape(x);
         let window = Window { rows: Reach::new(of.rows, 1, 0), columns: Reach::new(of.columns, 1, 0) };
         let weights = of.elements() * outputs as u64;
-        self.layer(Kind::FullyConnected, &[x], Shape::new(outputs, 1, 1), window, 1, weights + outputs as u64, 2 * weights)
+        self.layer(LayerKind::FullyConnected, &[x], ImageShape::new(outputs, 1, 1), window, 1, weights + outputs as u64, 2 * weights)
     }
 
     pub fn softmax(&mut self, x: usize) -> usize {
         let shape = self.shape(x);
-        self.layer(Kind::Softmax, &[x], shape, Window::POINT, 1, 0, 3 * shape.elements())
+        self.layer(LayerKind::Softmax, &[x], shape, Window::POINT, 1, 0, 3 * shape.elements())
     }
 }
 

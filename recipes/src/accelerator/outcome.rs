@@ -1,16 +1,16 @@
 //! All that is known about a network on a device: baselines, the paper's method, the plan, its simulation and its bound.
 
-use super::certificate::Certificate;
+use super::certificate::ScheduleCertificate;
 use super::derive::{self, NoLayer};
 use super::device::Accelerator;
 use super::greedy::{REUSES, greedy};
 use super::layers::LayerGraph;
 use super::moves::{Moves, NoRoom};
-use super::partition::{Partition, Unplanned, partition};
-use super::schedules::{Price, Schedule};
-use super::simulate::{Fault, Traffic, simulate};
+use super::partition::{StepPartition, Unplanned, partition};
+use super::schedules::{GroupSchedule, Price};
+use super::simulate::{MovedElements, SimulationFault, simulate};
 use super::steps::Steps;
-use super::verify::{VerifyError, verify};
+use super::verify::{ScheduleVerifyError, verify};
 use indexmap::IndexMap;
 use sdfg::Sdfg;
 use serde::Serialize;
@@ -25,16 +25,16 @@ pub enum AcceleratorError {
     #[error("the plan does not fit into the on-chip memory: {0}")]
     NoRoom(#[from] NoRoom),
     #[error("the plan is wrong: {0}")]
-    Fault(#[from] Fault),
+    Fault(#[from] SimulationFault),
     #[error("the proof of the plan does not hold: {0}")]
-    Unproven(#[from] VerifyError),
+    Unproven(#[from] ScheduleVerifyError),
     #[error("the program has no layers; a plan needs at least one")]
     Empty,
 }
 
 /// A plan with all that it is compared with. Bytes and seconds are of one image.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct PlanComparison {
     pub device: Accelerator,
     /// Every layer alone, each of its tensors once, as the paper counts.
     pub baseline_bytes: u64,
@@ -58,15 +58,15 @@ pub struct Outcome {
     /// Intervals of steps whose price was worked out in the order that was chosen.
     pub priced_groups: usize,
     #[serde(skip)]
-    pub certificate: Certificate,
+    pub certificate: ScheduleCertificate,
     #[serde(skip)]
     pub graph: LayerGraph,
     #[serde(skip)]
-    pub partition: Partition,
+    pub partition: StepPartition,
     #[serde(skip)]
     pub moves: Moves,
     #[serde(skip)]
-    pub traffic: Traffic,
+    pub traffic: MovedElements,
 }
 
 /// One group of the plan.
@@ -85,20 +85,20 @@ pub struct GroupSummary {
     pub seconds: f64,
 }
 
-impl Outcome {
+impl PlanComparison {
     /// Plans a program's forward pass for a device.
     ///
     /// # Errors
     /// An operation that is no layer, a layer that fits under no schedule, and faults of the planner that the simulator found.
-    pub fn of_program(program: &Sdfg, device: &Accelerator) -> Result<Outcome, AcceleratorError> {
-        Outcome::of(derive::layers(program)?, device)
+    pub fn of_program(program: &Sdfg, device: &Accelerator) -> Result<PlanComparison, AcceleratorError> {
+        PlanComparison::of(derive::layers(program)?, device)
     }
 
     /// Plans a network for a device.
     ///
     /// # Errors
-    /// As [`Outcome::of_program`].
-    pub fn of(graph: LayerGraph, device: &Accelerator) -> Result<Outcome, AcceleratorError> {
+    /// As [`PlanComparison::of_program`].
+    pub fn of(graph: LayerGraph, device: &Accelerator) -> Result<PlanComparison, AcceleratorError> {
         let element = graph.element_bytes;
         let capacity = device.on_chip_bytes / element;
         let partition = partition(&graph, capacity)?;
@@ -107,7 +107,7 @@ impl Outcome {
         }
         let moves = Moves::of(&partition.steps, &partition.groups, capacity)?;
         let traffic = simulate(&partition.steps, &moves, capacity)?;
-        let certificate = Certificate::of(&partition, capacity);
+        let certificate = ScheduleCertificate::of(&partition, capacity);
         verify(&partition.steps, &certificate, &traffic.groups)?;
         let alone = |at: usize| seconds(device, graph.alone(at) * element, graph.layers[at].flop);
         let layers = || (0..graph.layers.len()).map(alone);
@@ -133,7 +133,7 @@ impl Outcome {
             peak_bytes: peak * element,
             seconds: longest(&group.price),
         });
-        Ok(Outcome {
+        Ok(PlanComparison {
             baseline_bytes: graph.baseline_bytes(),
             pointwise_fused_bytes: graph.pointwise_fused_bytes(),
             greedy: bytes,
@@ -175,16 +175,16 @@ fn layer_names(graph: &LayerGraph, steps: &Steps, of: std::ops::Range<usize>) ->
 }
 
 /// A schedule in words.
-pub fn described(schedule: &Schedule) -> String {
+pub fn described(schedule: &GroupSchedule) -> String {
     let many = |count: usize, what: &str| if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") };
     match schedule {
-        Schedule::Strips(s) if s.strips * s.tiles == 1 => "whole maps, weights streamed".into(),
-        Schedule::Strips(s) => {
+        GroupSchedule::Strips(s) if s.strips * s.tiles == 1 => "whole maps, weights streamed".into(),
+        GroupSchedule::Strips(s) => {
             let form = if s.kept { "rows kept" } else { "overlapped" };
             let tiles = if s.tiles == 1 { String::new() } else { format!(" in {}", many(s.tiles, "tile")) };
             format!("{form}: {}{tiles}", many(s.strips, "strip"))
         }
-        Schedule::Maps(_) => "whole maps, weights streamed".into(),
-        Schedule::Chunks(c) => format!("chunks: {} at a time, {}", many(c.channels, "output channel"), many(c.strips, "strip")),
+        GroupSchedule::Maps(_) => "whole maps, weights streamed".into(),
+        GroupSchedule::Chunks(c) => format!("chunks: {} at a time, {}", many(c.channels, "output channel"), many(c.strips, "strip")),
     }
 }

@@ -4,7 +4,7 @@
 //! where even its floor, all its tensors once, gives no better way to its end, or to the end of the network, than one that is known.
 
 use super::layers::LayerGraph;
-use super::schedules::{Price, Schedule, chunks, maps, strips};
+use super::schedules::{GroupSchedule, Price, chunks, maps, strips};
 use super::shapes::Span;
 use super::steps::Steps;
 use rayon::prelude::*;
@@ -13,18 +13,18 @@ use std::collections::HashMap;
 
 /// A group with its schedule.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Group {
+pub struct ScheduledGroup {
     #[serde(skip)]
     pub steps: Span,
     pub price: Price,
-    pub schedule: Schedule,
+    pub schedule: GroupSchedule,
 }
 
 /// The partition of one order of steps, with all that proves it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Partition {
+pub struct StepPartition {
     pub steps: Steps,
-    pub groups: Vec<Group>,
+    pub groups: Vec<ScheduledGroup>,
     /// By cut, from before the first step to behind the last: the least elements that any partition of the steps before it moves;
     /// `u64::MAX` where no partition through the cut stays below the bound.
     pub least: Vec<u64>,
@@ -35,16 +35,16 @@ pub struct Partition {
 }
 
 /// The cheapest schedule of a group; `None` if none fits.
-pub fn best_of(steps: &Steps, group: Span, capacity: u64) -> Option<(Price, Schedule)> {
-    let maps = maps::best(steps, group, capacity).map(|(price, s)| (price, Schedule::Maps(s)));
+pub fn best_of(steps: &Steps, group: Span, capacity: u64) -> Option<(Price, GroupSchedule)> {
+    let maps = maps::best(steps, group, capacity).map(|(price, s)| (price, GroupSchedule::Maps(s)));
     let floor = steps.floor(group);
     if maps.as_ref().is_some_and(|(price, _)| price.moved <= floor) {
         return maps;
     }
     let others = [
         strips::best(steps, group, capacity, maps.as_ref().map_or(u64::MAX, |(price, _)| price.moved))
-            .map(|(price, s)| (price, Schedule::Strips(s))),
-        chunks::best(steps, group, capacity).map(|(price, s)| (price, Schedule::Chunks(s))),
+            .map(|(price, s)| (price, GroupSchedule::Strips(s))),
+        chunks::best(steps, group, capacity).map(|(price, s)| (price, GroupSchedule::Chunks(s))),
     ];
     maps.into_iter().chain(others.into_iter().flatten()).min_by_key(|(price, _)| *price)
 }
@@ -62,7 +62,7 @@ pub struct Unplanned {
 ///
 /// # Errors
 /// The first step that fits under no schedule.
-pub fn partition(graph: &LayerGraph, capacity: u64) -> Result<Partition, Unplanned> {
+pub fn partition(graph: &LayerGraph, capacity: u64) -> Result<StepPartition, Unplanned> {
     let mut orders: Vec<Steps> = Vec::new();
     for order in [graph.clone(), graph.depth_first(false), graph.depth_first(true)] {
         let steps = Steps::of(&order);
@@ -79,13 +79,13 @@ pub fn partition(graph: &LayerGraph, capacity: u64) -> Result<Partition, Unplann
     firsts.sort_by_key(|(total, _)| *total);
     let bound = firsts.first().map_or(u64::MAX, |(total, _)| total.saturating_add(1));
     firsts.truncate(2);
-    let found: Vec<Option<Partition>> = firsts.into_par_iter().map(|(_, steps)| of_order(steps, capacity, bound)).collect();
+    let found: Vec<Option<StepPartition>> = firsts.into_par_iter().map(|(_, steps)| of_order(steps, capacity, bound)).collect();
     let best = found.into_iter().flatten().min_by_key(|p| p.least.last().copied());
     best.ok_or_else(|| Unplanned { step: graph.name.clone(), bytes: capacity * graph.element_bytes })
 }
 
 /// The cheapest partition of the steps in their order; `None` if none moves less than `bound` elements.
-fn of_order(steps: Steps, capacity: u64, bound: u64) -> Option<Partition> {
+fn of_order(steps: Steps, capacity: u64, bound: u64) -> Option<StepPartition> {
     let mut search = Search::new(&steps, capacity);
     let (least, mut ways) = search.run(bound, false).ok()?;
     let priced = search.prices.iter().map(|(group, found)| (*group, found.as_ref().map(|(price, _)| price.moved)));
@@ -99,18 +99,18 @@ fn of_order(steps: Steps, capacity: u64, bound: u64) -> Option<Partition> {
         groups.push(group);
     }
     groups.reverse();
-    Some(Partition { steps, groups, least, bound, priced })
+    Some(StepPartition { steps, groups, least, bound, priced })
 }
 
 /// The least elements to each cut, and the last group of the way there.
-type Ways = (Vec<u64>, Vec<Option<Group>>);
+type Ways = (Vec<u64>, Vec<Option<ScheduledGroup>>);
 
 struct Search<'a> {
     steps: &'a Steps,
     capacity: u64,
     /// By cut: the floor of all steps behind it.
     floors: Vec<u64>,
-    prices: HashMap<Span, Option<(Price, Schedule)>>,
+    prices: HashMap<Span, Option<(Price, GroupSchedule)>>,
 }
 
 impl<'a> Search<'a> {
@@ -125,10 +125,10 @@ impl<'a> Search<'a> {
     fn run(&mut self, bound: u64, narrow: bool) -> Result<Ways, Unplanned> {
         let count = self.steps.steps.len();
         let mut least: Vec<u64> = vec![u64::MAX; count + 1];
-        let mut ways: Vec<Option<Group>> = vec![None; count + 1];
+        let mut ways: Vec<Option<ScheduledGroup>> = vec![None; count + 1];
         least[0] = 0;
         for end in 1..=count {
-            let mut best: Option<(u64, Group)> = None;
+            let mut best: Option<(u64, ScheduledGroup)> = None;
             // The group before is likely to grow by the step; a good way makes the floors of others too high.
             let likely = ways[end - 1].as_ref().map(|g| g.steps.begin);
             let others = (0..end).rev().filter(|b| Some(*b) != likely && (!narrow || *b + 1 == end));
@@ -142,7 +142,7 @@ impl<'a> Search<'a> {
                 if let Some((price, schedule)) = found
                     && least[begin] + price.moved < limit
                 {
-                    best = Some((least[begin] + price.moved, Group { steps: group, price: *price, schedule: schedule.clone() }));
+                    best = Some((least[begin] + price.moved, ScheduledGroup { steps: group, price: *price, schedule: schedule.clone() }));
                 }
             }
             match best {

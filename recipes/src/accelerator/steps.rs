@@ -3,12 +3,12 @@
 //! A pointwise layer that alone reads its input works in the place of that input. So it costs neither memory nor traffic beyond its
 //! weights, and no plan gains by running it apart. A concatenation is no step: its readers read its parts.
 
-use super::layers::{Kind, LayerGraph, Shape, Window};
+use super::layers::{ImageShape, LayerGraph, LayerKind, Window};
 use super::shapes::Span;
 
 /// What a step needs of its inputs' channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Work {
+pub enum ChannelDependence {
     /// Every output channel needs every input channel: convolutions and fully connected layers.
     Dense,
     /// An output channel needs the input channel of the same number: pooling, depthwise convolutions, pointwise layers.
@@ -19,9 +19,9 @@ pub enum Work {
 
 /// A value that a step makes or the network is given.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tensor {
+pub struct StepTensor {
     pub name: String,
-    pub shape: Shape,
+    pub shape: ImageShape,
     pub producer: Option<usize>,
     /// The steps that read it, in order.
     pub readers: Vec<usize>,
@@ -30,11 +30,11 @@ pub struct Tensor {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct FusedStep {
     pub name: String,
     /// The layers that it runs, by number.
     pub layers: Vec<usize>,
-    pub work: Work,
+    pub work: ChannelDependence,
     /// The tensors that it reads through its window, one after the other along channels.
     pub inputs: Vec<usize>,
     /// The tensors that are added to its output, each of the output's shape.
@@ -48,7 +48,7 @@ pub struct Step {
     pub flop: u64,
 }
 
-impl Step {
+impl FusedStep {
     pub fn weights(&self) -> u64 {
         self.filter + self.rest
     }
@@ -57,8 +57,8 @@ impl Step {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Steps {
     pub name: String,
-    pub tensors: Vec<Tensor>,
-    pub steps: Vec<Step>,
+    pub tensors: Vec<StepTensor>,
+    pub steps: Vec<FusedStep>,
     pub element_bytes: u64,
 }
 
@@ -79,21 +79,21 @@ impl Steps {
         // By layer: the tensors that hold its output, one after the other along channels.
         let mut held: Vec<Vec<usize>> = Vec::with_capacity(graph.layers.len());
         for (at, layer) in graph.layers.iter().enumerate() {
-            let alone = |input: usize| readers[input].len() == 1 && graph.layers[input].kind != Kind::Input;
+            let alone = |input: usize| readers[input].len() == 1 && graph.layers[input].kind != LayerKind::Input;
             // The step that makes a layer's output in one tensor that nothing else reads.
             let maker = |made: &Steps, input: usize| match held[input][..] {
                 [tensor] if joined && alone(input) => made.tensors[tensor].producer,
                 _ => None,
             };
             let tensors = match layer.kind {
-                Kind::Input => vec![made.tensor(layer.name.clone(), layer.shape, None)],
-                Kind::Concat => layer.inputs.iter().flat_map(|i| held[*i].clone()).collect(),
+                LayerKind::Input => vec![made.tensor(layer.name.clone(), layer.shape, None)],
+                LayerKind::Concat => layer.inputs.iter().flat_map(|i| held[*i].clone()).collect(),
                 kind if kind.is_pointwise() && maker(&made, layer.inputs[0]).is_some() => {
                     let step = maker(&made, layer.inputs[0]).unwrap_or_default();
                     made.join(step, at, graph);
                     held[layer.inputs[0]].clone()
                 }
-                Kind::Add => {
+                LayerKind::Add => {
                     let into = layer.inputs.iter().filter_map(|i| maker(&made, *i).map(|s| (s, *i))).max();
                     let sides: Option<Vec<usize>> = into.and_then(|(_, last)| {
                         let others = layer.inputs.iter().filter(|i| **i != last);
@@ -122,8 +122,8 @@ impl Steps {
         made
     }
 
-    fn tensor(&mut self, name: String, shape: Shape, producer: Option<usize>) -> usize {
-        self.tensors.push(Tensor { name, shape, producer, readers: vec![], result: false });
+    fn tensor(&mut self, name: String, shape: ImageShape, producer: Option<usize>) -> usize {
+        self.tensors.push(StepTensor { name, shape, producer, readers: vec![], result: false });
         self.tensors.len() - 1
     }
 
@@ -132,23 +132,23 @@ impl Steps {
         let layer = &graph.layers[at];
         let depthwise = layer.groups > 1 && layer.groups == layer.shape.channels;
         let work = match layer.kind {
-            Kind::Convolution if depthwise => Work::Channelwise,
-            Kind::Convolution | Kind::FullyConnected => Work::Dense,
-            Kind::LocalResponseNorm | Kind::Softmax => Work::AcrossChannels,
-            _ => Work::Channelwise,
+            LayerKind::Convolution if depthwise => ChannelDependence::Channelwise,
+            LayerKind::Convolution | LayerKind::FullyConnected => ChannelDependence::Dense,
+            LayerKind::LocalResponseNorm | LayerKind::Softmax => ChannelDependence::AcrossChannels,
+            _ => ChannelDependence::Channelwise,
         };
         let inputs: Vec<usize> = layer.inputs.iter().take(1).flat_map(|i| held[*i].clone()).collect();
         let channels = layer.shape.channels as u64;
         // What is left over after equal filters are biases.
         let each = match work {
-            Work::Dense => channels * inputs.iter().map(|t| self.tensors[*t].shape.channels as u64).sum::<u64>(),
+            ChannelDependence::Dense => channels * inputs.iter().map(|t| self.tensors[*t].shape.channels as u64).sum::<u64>(),
             _ => channels,
         };
         // Grouped filters are spread evenly over all pairs of channels, whole elements for each output channel.
         let filter =
             if each > 0 && layer.weights >= each { layer.weights / each * each } else { layer.weights / channels.max(1) * channels };
         let output = self.tensor(layer.name.clone(), layer.shape, Some(self.steps.len()));
-        self.steps.push(Step {
+        self.steps.push(FusedStep {
             name: layer.name.clone(),
             layers: vec![at],
             work,
@@ -186,10 +186,10 @@ impl Steps {
         }
         let layer = &graph.layers[at];
         let output = self.tensor(layer.name.clone(), layer.shape, Some(self.steps.len()));
-        self.steps.push(Step {
+        self.steps.push(FusedStep {
             name: layer.name.clone(),
             layers: vec![at],
-            work: Work::Channelwise,
+            work: ChannelDependence::Channelwise,
             inputs: held[at].clone(),
             sides: vec![],
             output,
@@ -269,6 +269,6 @@ impl Steps {
         let row = |t: &usize| (self.tensors[*t].shape.channels * columns[*t].len()) as u64;
         let read: u64 = given.iter().map(|t| rows[*t] as u64 * row(t)).sum();
         let made: u64 = leaving.iter().map(|t| self.tensors[*t].shape.elements()).sum();
-        read + made + self.steps[group.begin..group.end].iter().map(Step::weights).sum::<u64>()
+        read + made + self.steps[group.begin..group.end].iter().map(FusedStep::weights).sum::<u64>()
     }
 }

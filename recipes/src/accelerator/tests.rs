@@ -1,19 +1,19 @@
 //! Tests of the whole path, on the papers' networks and on random ones.
 
-use super::Outcome;
-use super::certificate::Certificate;
+use super::PlanComparison;
+use super::certificate::ScheduleCertificate;
 use super::device::Accelerator;
 use super::greedy::{Reuse, greedy};
-use super::layers::{Kind, LayerGraph, Reach, Window};
+use super::layers::{LayerGraph, LayerKind, Reach, Window};
 use super::memory::{Pixels, deep_offset, deep_pair};
 use super::moves::{Move, Moves};
 use super::networks::{self, Builder};
-use super::partition::{Group, best_of, partition};
-use super::schedules::{Schedule, strips};
+use super::partition::{ScheduledGroup, best_of, partition};
+use super::schedules::{GroupSchedule, strips};
 use super::shapes::Span;
-use super::simulate::{Fault, simulate};
+use super::simulate::{SimulationFault, simulate};
 use super::steps::Steps;
-use super::verify::{VerifyError, verify};
+use super::verify::{ScheduleVerifyError, verify};
 use proptest::prelude::*;
 use sdfg::propagate::propagate;
 use sdfg::{Expr, Index, IndexKind, Memlet};
@@ -28,14 +28,14 @@ fn device() -> Accelerator {
 #[test]
 fn shares_of_layers_are_those_of_table_1() {
     let paper = [
-        (Kind::Convolution, 99.55, 45.59),
-        (Kind::BatchNorm, 0.15, 15.27),
-        (Kind::Scale, 0.15, 15.24),
-        (Kind::Activation, 0.06, 13.10),
-        (Kind::Pooling, 0.05, 2.92),
-        (Kind::Add, 0.02, 6.41),
-        (Kind::FullyConnected, 0.03, 1.46),
-        (Kind::Softmax, 0.00, 0.01),
+        (LayerKind::Convolution, 99.55, 45.59),
+        (LayerKind::BatchNorm, 0.15, 15.27),
+        (LayerKind::Scale, 0.15, 15.24),
+        (LayerKind::Activation, 0.06, 13.10),
+        (LayerKind::Pooling, 0.05, 2.92),
+        (LayerKind::Add, 0.02, 6.41),
+        (LayerKind::FullyConnected, 0.03, 1.46),
+        (LayerKind::Softmax, 0.00, 0.01),
     ];
     let found = networks::resnet(18).shares();
     assert_eq!(found.len(), paper.len());
@@ -127,7 +127,7 @@ proptest! {
                 prop_assert_eq!(group.price.moved, *moved);
                 prop_assert!(plan.steps.floor(group.steps) <= *moved);
             }
-            let certificate = Certificate::of(&plan, capacity);
+            let certificate = ScheduleCertificate::of(&plan, capacity);
             prop_assert_eq!(verify(&plan.steps, &certificate, &traffic.groups), Ok(planned));
         }
     }
@@ -141,13 +141,13 @@ proptest! {
                 let part = part_of(&steps, Span::new(begin, end));
                 let group = Span::new(0, end - begin);
                 let found = [
-                    strips::best(&part, group, capacity, u64::MAX).map(|(p, s)| (p, Schedule::Strips(s))),
-                    super::schedules::maps::best(&part, group, capacity).map(|(p, s)| (p, Schedule::Maps(s))),
-                    super::schedules::chunks::best(&part, group, capacity).map(|(p, s)| (p, Schedule::Chunks(s))),
+                    strips::best(&part, group, capacity, u64::MAX).map(|(p, s)| (p, GroupSchedule::Strips(s))),
+                    super::schedules::maps::best(&part, group, capacity).map(|(p, s)| (p, GroupSchedule::Maps(s))),
+                    super::schedules::chunks::best(&part, group, capacity).map(|(p, s)| (p, GroupSchedule::Chunks(s))),
                 ];
                 for (price, schedule) in found.into_iter().flatten() {
                     prop_assert!(part.floor(group) <= price.moved, "{:?} {:?}", price, schedule);
-                    let groups = [Group { steps: group, price, schedule }];
+                    let groups = [ScheduledGroup { steps: group, price, schedule }];
                     let moves = Moves::of(&part, &groups, capacity).unwrap();
                     let traffic = simulate(&part, &moves, capacity);
                     prop_assert!(traffic.is_ok(), "{:?} {:?}", traffic, groups);
@@ -164,7 +164,7 @@ fn a_way_that_cannot_end_below_the_bound_is_not_compared() {
     let plan = partition(&random_network(13506736336717908276), 504).unwrap();
     let planned: u64 = plan.groups.iter().map(|g| g.price.moved).sum();
     let traffic = simulate(&plan.steps, &Moves::of(&plan.steps, &plan.groups, 504).unwrap(), 504).unwrap();
-    assert_eq!(verify(&plan.steps, &Certificate::of(&plan, 504), &traffic.groups), Ok(planned));
+    assert_eq!(verify(&plan.steps, &ScheduleCertificate::of(&plan, 504), &traffic.groups), Ok(planned));
 }
 
 /// A group of steps as a network of its own.
@@ -242,15 +242,15 @@ fn planted_faults_are_found() {
     let mut wrong = moves.clone();
     let piece = load(&wrong, 3);
     wrong.pieces[piece].ranges[0].0 = CAPACITY - 1;
-    assert!(matches!(simulate(&steps, &wrong, CAPACITY), Err(Fault::Overflow { .. })));
+    assert!(matches!(simulate(&steps, &wrong, CAPACITY), Err(SimulationFault::Overflow { .. })));
     // The same plan in a smaller memory.
-    assert!(matches!(simulate(&steps, &moves, moves.peaks.iter().max().unwrap() - 1), Err(Fault::Overflow { .. })));
+    assert!(matches!(simulate(&steps, &moves, moves.peaks.iter().max().unwrap() - 1), Err(SimulationFault::Overflow { .. })));
     // A piece on top of another one that is still read: resident weights come first and are read to the end.
     let mut wrong = moves.clone();
     let (first, second) = (load(&wrong, 0), load(&wrong, 1));
     let place = wrong.pieces[first].ranges[0].0;
     wrong.pieces[second].ranges = vec![(place, wrong.pieces[second].ranges.iter().map(|r| r.1).sum())];
-    assert!(matches!(simulate(&steps, &wrong, CAPACITY), Err(Fault::Clobbered { .. })));
+    assert!(matches!(simulate(&steps, &wrong, CAPACITY), Err(SimulationFault::Clobbered { .. })));
     // A load, a store and a computation that are left out.
     for (what, found) in [(0, "on chip"), (1, "stored"), (2, "")] {
         let mut wrong = moves.clone();
@@ -282,29 +282,29 @@ fn planted_faults_are_found() {
 
 #[test]
 fn a_wrong_certificate_is_refused() {
-    let outcome = Outcome::of(networks::squeezenet(true), &device()).unwrap();
+    let outcome = PlanComparison::of(networks::squeezenet(true), &device()).unwrap();
     let (steps, good, counted) = (&outcome.partition.steps, &outcome.certificate, &outcome.traffic.groups);
     assert_eq!(verify(steps, good, counted), Ok(outcome.planned_bytes / 4));
-    let refused = |change: &dyn Fn(&mut Certificate)| {
+    let refused = |change: &dyn Fn(&mut ScheduleCertificate)| {
         let mut wrong = good.clone();
         change(&mut wrong);
         verify(steps, &wrong, counted).unwrap_err()
     };
-    assert!(matches!(refused(&|c| c.format = 9), VerifyError::Format(9)));
-    assert!(matches!(refused(&|c| c.steps[2] = "other".into()), VerifyError::Steps(_)));
-    assert!(matches!(refused(&|c| c.groups.truncate(1)), VerifyError::Groups));
+    assert!(matches!(refused(&|c| c.format = 9), ScheduleVerifyError::Format(9)));
+    assert!(matches!(refused(&|c| c.steps[2] = "other".into()), ScheduleVerifyError::Steps(_)));
+    assert!(matches!(refused(&|c| c.groups.truncate(1)), ScheduleVerifyError::Groups));
     // A price that is left out, one below its floor, and a least that the prices do not give.
     let chosen = good.groups[0];
     let of = good.priced.iter().position(|p| (p.0, p.1) == chosen).unwrap();
-    assert!(matches!(refused(&|c| c.priced[of].2 = Some(1)), VerifyError::Counted { .. }));
+    assert!(matches!(refused(&|c| c.priced[of].2 = Some(1)), ScheduleVerifyError::Counted { .. }));
     let other = good.priced.iter().position(|p| !good.groups.contains(&(p.0, p.1)) && p.2.is_some()).unwrap();
-    assert!(matches!(refused(&|c| c.priced[other].2 = Some(1)), VerifyError::Floor { .. }));
-    let low = |c: &mut Certificate| c.least.iter_mut().skip(1).flatten().for_each(|l| *l -= 1);
-    assert!(matches!(refused(&low), VerifyError::Least { .. }));
-    let high = |c: &mut Certificate| c.least.iter_mut().skip(1).flatten().for_each(|l| *l += 1);
-    assert!(matches!(refused(&high), VerifyError::Least { .. } | VerifyError::Unpriced { .. }));
-    let without = |c: &mut Certificate| c.priced.retain(|p| good.groups.contains(&(p.0, p.1)));
-    assert!(matches!(refused(&without), VerifyError::Unpriced { .. } | VerifyError::Least { .. }));
+    assert!(matches!(refused(&|c| c.priced[other].2 = Some(1)), ScheduleVerifyError::Floor { .. }));
+    let low = |c: &mut ScheduleCertificate| c.least.iter_mut().skip(1).flatten().for_each(|l| *l -= 1);
+    assert!(matches!(refused(&low), ScheduleVerifyError::Least { .. }));
+    let high = |c: &mut ScheduleCertificate| c.least.iter_mut().skip(1).flatten().for_each(|l| *l += 1);
+    assert!(matches!(refused(&high), ScheduleVerifyError::Least { .. } | ScheduleVerifyError::Unpriced { .. }));
+    let without = |c: &mut ScheduleCertificate| c.priced.retain(|p| good.groups.contains(&(p.0, p.1)));
+    assert!(matches!(refused(&without), ScheduleVerifyError::Unpriced { .. } | ScheduleVerifyError::Least { .. }));
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn the_first_layers_of_vgg_move_what_alwani_moves() {
     // 77 MB layer by layer become 3.64 MiB.
     assert_eq!(price.moved, 3 * 224 * 224 + 256 * 56 * 56);
     assert!((4.0 * price.moved as f64 / f64::from(1 << 20) - 3.64).abs() < 0.005);
-    let moves = Moves::of(&steps, &[Group { steps: group, price, schedule }], 1 << 20).unwrap();
+    let moves = Moves::of(&steps, &[ScheduledGroup { steps: group, price, schedule }], 1 << 20).unwrap();
     assert_eq!(simulate(&steps, &moves, 1 << 20).unwrap().moved(), price.moved);
     assert_eq!(strips::kept_rows(&steps, group), 87_360);
 }
@@ -334,7 +334,7 @@ fn greedy_fusion_spares_what_the_documentation_says() {
 #[test]
 fn plans_of_small_networks_reach_their_figures() {
     for (graph, least) in [(networks::resnet(18), 0.63), (networks::squeezenet(true), 0.87), (networks::mobilenet_v1(), 0.89)] {
-        let outcome = Outcome::of(graph, &device()).unwrap();
+        let outcome = PlanComparison::of(graph, &device()).unwrap();
         assert_eq!(outcome.simulated_bytes, outcome.planned_bytes);
         assert!(outcome.bound_bytes <= outcome.planned_bytes);
         assert!(outcome.less_than(outcome.baseline_bytes) >= least, "{}", outcome.less_than(outcome.baseline_bytes));
@@ -345,10 +345,10 @@ fn plans_of_small_networks_reach_their_figures() {
 #[test]
 #[ignore = "takes a minute where nothing is optimised; run it with --release"]
 fn plans_of_the_papers_networks_reach_their_figures() {
-    let outcomes: Vec<Outcome> = networks::papers().into_iter().map(|g| Outcome::of(g, &device()).unwrap()).collect();
-    let mean = |of: &dyn Fn(&Outcome) -> f64| outcomes.iter().map(of).sum::<f64>() / outcomes.len() as f64;
-    let best = |of: &dyn Fn(&Outcome) -> f64| outcomes.iter().map(of).fold(0.0, f64::max);
-    let alone = |o: &Outcome| o.less_than(o.baseline_bytes);
+    let outcomes: Vec<PlanComparison> = networks::papers().into_iter().map(|g| PlanComparison::of(g, &device()).unwrap()).collect();
+    let mean = |of: &dyn Fn(&PlanComparison) -> f64| outcomes.iter().map(of).sum::<f64>() / outcomes.len() as f64;
+    let best = |of: &dyn Fn(&PlanComparison) -> f64| outcomes.iter().map(of).fold(0.0, f64::max);
+    let alone = |o: &PlanComparison| o.less_than(o.baseline_bytes);
     assert!(mean(&alone) >= 0.58 && best(&alone) >= 0.71, "{} {}", mean(&alone), best(&alone));
     assert!(mean(&|o| o.less_than(o.pointwise_fused_bytes)) >= 0.35);
     assert!(mean(&|o| o.speedup) >= 2.8 && best(&|o| o.speedup) >= 3.6);
@@ -371,8 +371,16 @@ fn layers_of_recipes_are_those_of_the_papers_networks() {
         let recipe = crate::load::load(&path, crate::load::Overrides::default()).unwrap();
         let found = super::derive::layers(&recipe.program).unwrap();
         let seen = |g: &LayerGraph| {
-            let count = |kind: Kind| g.layers.iter().filter(|l| l.kind == kind).count();
-            let kinds = [Kind::Convolution, Kind::BatchNorm, Kind::Scale, Kind::Activation, Kind::Pooling, Kind::Add, Kind::Concat];
+            let count = |kind: LayerKind| g.layers.iter().filter(|l| l.kind == kind).count();
+            let kinds = [
+                LayerKind::Convolution,
+                LayerKind::BatchNorm,
+                LayerKind::Scale,
+                LayerKind::Activation,
+                LayerKind::Pooling,
+                LayerKind::Add,
+                LayerKind::Concat,
+            ];
             (g.baseline_bytes(), g.pointwise_fused_bytes(), g.bound_bytes(), g.flop(), kinds.map(count))
         };
         assert_eq!(seen(&found), seen(&network), "{file}");

@@ -4,12 +4,12 @@
 //! chosen groups stands for their prices. Prices of other groups are taken as they are, above their floors: the proof is that no partition
 //! of this order into priced groups moves less.
 
-use super::certificate::{Certificate, FORMAT};
+use super::certificate::{FORMAT, ScheduleCertificate};
 use super::steps::Steps;
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum VerifyError {
+pub enum ScheduleVerifyError {
     #[error("the certificate has format {0}; this version of Memlet reads format {FORMAT}; plan again")]
     Format(u32),
     #[error("the certificate is of other steps than the network's: {0}")]
@@ -94,16 +94,16 @@ fn floor(steps: &Steps, begin: usize, end: usize) -> u64 {
 ///
 /// # Errors
 /// The first thing that does not hold.
-pub fn verify(steps: &Steps, certificate: &Certificate, counted: &[u64]) -> Result<u64, VerifyError> {
+pub fn verify(steps: &Steps, certificate: &ScheduleCertificate, counted: &[u64]) -> Result<u64, ScheduleVerifyError> {
     if certificate.format != FORMAT {
-        return Err(VerifyError::Format(certificate.format));
+        return Err(ScheduleVerifyError::Format(certificate.format));
     }
     let count = steps.steps.len();
     if certificate.least.len() != count + 1 || certificate.steps.len() != count || count == 0 {
-        return Err(VerifyError::Steps(format!("{} instead of {count}", certificate.steps.len())));
+        return Err(ScheduleVerifyError::Steps(format!("{} instead of {count}", certificate.steps.len())));
     }
     if let Some((said, step)) = certificate.steps.iter().zip(&steps.steps).find(|(said, step)| **said != step.name) {
-        return Err(VerifyError::Steps(format!("`{said}` instead of `{}`", step.name)));
+        return Err(ScheduleVerifyError::Steps(format!("`{said}` instead of `{}`", step.name)));
     }
     let mut prices: BTreeMap<(usize, usize), Option<u64>> = BTreeMap::new();
     for (begin, end, price) in &certificate.priced {
@@ -113,17 +113,17 @@ pub fn verify(steps: &Steps, certificate: &Certificate, counted: &[u64]) -> Resu
     let mut total = 0;
     for (number, (begin, end)) in certificate.groups.iter().enumerate() {
         if *begin != at || end <= begin {
-            return Err(VerifyError::Groups);
+            return Err(ScheduleVerifyError::Groups);
         }
         let priced = prices.get(&(*begin, *end)).copied().flatten().unwrap_or(0);
         let counted = counted.get(number).copied().unwrap_or(0);
         if priced != counted {
-            return Err(VerifyError::Counted { group: number + 1, priced, counted });
+            return Err(ScheduleVerifyError::Counted { group: number + 1, priced, counted });
         }
         (at, total) = (*end, total + priced);
     }
     if at != count || certificate.groups.len() != counted.len() {
-        return Err(VerifyError::Groups);
+        return Err(ScheduleVerifyError::Groups);
     }
     let rest: Vec<u64> = (0..=count).map(|cut| if cut == count { 0 } else { floor(steps, cut, count) }).collect();
     let mut least: Vec<Option<u64>> = vec![None; count + 1];
@@ -140,25 +140,25 @@ pub fn verify(steps: &Steps, certificate: &Certificate, counted: &[u64]) -> Resu
             match prices.get(&(begin, end)) {
                 Some(Some(price)) => {
                     if *price < own() {
-                        return Err(VerifyError::Floor { begin, end, price: *price, floor: own() });
+                        return Err(ScheduleVerifyError::Floor { begin, end, price: *price, floor: own() });
                     }
                     found = Some(found.map_or(before + price, |f| f.min(before + price)));
                 }
                 Some(None) => {}
                 None if before + own() < limit => {
-                    return Err(VerifyError::Unpriced { begin, end, total: before + own(), least: limit });
+                    return Err(ScheduleVerifyError::Unpriced { begin, end, total: before + own(), least: limit });
                 }
                 None => {}
             }
         }
         let found = found.filter(|f| f + rest[end] < certificate.bound);
         if found != said {
-            return Err(VerifyError::Least { cut: end, said: said.unwrap_or(u64::MAX), found: found.unwrap_or(u64::MAX) });
+            return Err(ScheduleVerifyError::Least { cut: end, said: said.unwrap_or(u64::MAX), found: found.unwrap_or(u64::MAX) });
         }
         least[end] = found;
     }
     match least[count] {
         Some(least) if least == total => Ok(total),
-        least => Err(VerifyError::Least { cut: count, said: total, found: least.unwrap_or(u64::MAX) }),
+        least => Err(ScheduleVerifyError::Least { cut: count, said: total, found: least.unwrap_or(u64::MAX) }),
     }
 }

@@ -8,7 +8,7 @@ use bench::unit::{Bytes, Flop};
 use sdfg::Direction;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
-use transforms::recompute::{Policy, Saved};
+use transforms::recompute::{RecomputePolicy, Saved};
 
 /// Units in which the larger operators of a program have readable numbers; for programs as large as the paper's, its units.
 #[derive(Clone, Copy)]
@@ -260,7 +260,7 @@ fn saved(rows: &[Saved]) -> Table {
     let mut table =
         Table::new(&[("container", "", Align::Left), ("bytes", "", Align::Right), ("policy", "", Align::Left), ("why", "", Align::Left)]);
     for row in rows {
-        let policy = if row.policy == Policy::Saved { "saved" } else { "computed again" };
+        let policy = if row.policy == RecomputePolicy::Saved { "saved" } else { "computed again" };
         let bytes = Cell::text(Bytes(row.bytes).to_string()).sorted_by(row.bytes as f64);
         table.row(vec![Cell::text(&row.container), bytes, Cell::text(policy), Cell::text(&row.why)]);
     }

@@ -20,8 +20,8 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::variants::programs;
 use crate::pipeline::variants::rewrite_options::RewriteOptions;
 use crate::pipeline::variants::table::VariantId;
-use crate::timings::{Phase, during};
-use sdfg::movement::{Baselines, Definition, Movement, MovementError, OperatorRow, movement, operators};
+use crate::timings::{CommandPhase, during};
+use sdfg::movement::{Baselines, Definition, Movement, MovementError, OperatorMovement, movement, operators};
 use sdfg::{Class, Direction, Sdfg};
 use serde::Serialize;
 use std::collections::HashSet;
@@ -133,7 +133,7 @@ pub fn analyze(recipe: &Recipe, options: impl Into<RewriteOptions>) -> Result<An
     let options = &options.into();
     let unfused = crate::pipeline::oracle::operators::differentiated(recipe)?;
     let made = |id| programs::plain(recipe, id, options);
-    let (variant, composed) = during(Phase::Rewrite, || rayon::join(|| made(VariantId::Fused), || made(VariantId::GemmFused)));
+    let (variant, composed) = during(CommandPhase::Rewrite, || rayon::join(|| made(VariantId::Fused), || made(VariantId::GemmFused)));
     let (variant, composed) = (variant?, composed?);
     let operators: Vec<OperatorEntry> = operators(&unfused).map_err(fault)?.into_iter().map(operator).collect();
     let occurrences = occurrences(&variant.operators);
@@ -182,7 +182,7 @@ fn ratio(flop: u64, bytes: u64) -> f64 {
     if bytes == 0 { 0.0 } else { flop as f64 / bytes as f64 }
 }
 
-fn operator(OperatorRow { label, movement }: OperatorRow) -> OperatorEntry {
+fn operator(OperatorMovement { label, movement }: OperatorMovement) -> OperatorEntry {
     let masks: u64 = movement.masks.iter().map(|m| m.elements).sum();
     let (read, written) = if movement.pass == Direction::Forward { (0, masks) } else { (masks, 0) };
     let bytes = movement.bytes() + movement.mask_bytes();

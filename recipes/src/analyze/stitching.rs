@@ -7,12 +7,12 @@ use crate::pipeline::variants::programs;
 use crate::pipeline::variants::stitching::{BOUNDS, Chosen, StatePlan, stitching};
 use crate::pipeline::variants::table::VariantId;
 use bench::table::{Align, Cell, Table};
-use layouts::packing::score::Model;
-use layouts::packing::{Certificate, Pattern};
+use layouts::packing::score::ScoreModel;
+use layouts::packing::{FusionPattern, PackingCertificate};
 use serde::Serialize;
 use std::fmt::Write;
 use std::time::Instant;
-use transforms::stitch::Source;
+use transforms::stitch::CandidateSource;
 
 /// The plans of a recipe's program, as JSON has them.
 #[derive(Clone, Debug, Serialize)]
@@ -20,7 +20,7 @@ pub struct Stitching {
     pub program: String,
     /// Where the scores come from.
     pub scores: String,
-    pub model: Model,
+    pub model: ScoreModel,
     /// Seconds to find candidates, to choose, to prove, and to verify the proof.
     pub seconds: f64,
     pub states: Vec<StateStitching>,
@@ -42,7 +42,7 @@ pub struct StateStitching {
     pub candidates: CandidateCounts,
     /// The problem and its certificate: units by number, in execution order.
     pub problem: ProblemRow,
-    pub certificate: Certificate,
+    pub certificate: PackingCertificate,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -62,7 +62,7 @@ pub struct ProblemRow {
     pub units: Vec<String>,
     pub edges: Vec<(u32, u32)>,
     pub order: Vec<u32>,
-    pub patterns: Vec<Pattern>,
+    pub patterns: Vec<FusionPattern>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -82,7 +82,7 @@ pub struct PatternRow {
 ///
 /// # Errors
 /// Errors of the recipe.
-pub fn plan(recipe: &Recipe, model: &Model, scores: &str) -> Result<Stitching, PipelineError> {
+pub fn plan(recipe: &Recipe, model: &ScoreModel, scores: &str) -> Result<Stitching, PipelineError> {
     let unfused = programs::plain(recipe, VariantId::Unfused, false)?.program;
     let begin = Instant::now();
     let plans = stitching(&unfused, model, BOUNDS)?;
@@ -125,9 +125,9 @@ fn row(plan: &StatePlan, chosen: &Chosen) -> PatternRow {
     PatternRow {
         units: chosen.units.iter().map(|unit| plan.units[*unit as usize].0.clone()).collect(),
         found: match chosen.source {
-            Source::Rung(rung) => format!("rung {}", rung + 1),
-            Source::Part(rung) => format!("part of rung {}", rung + 1),
-            Source::Explored => "explored".to_string(),
+            CandidateSource::Rung(rung) => format!("rung {}", rung + 1),
+            CandidateSource::Part(rung) => format!("part of rung {}", rung + 1),
+            CandidateSource::Explored => "explored".to_string(),
         },
         saved_bytes: chosen.saving.bytes,
         saved_launches: chosen.saving.launches,

@@ -10,7 +10,7 @@ use kernels::device::Device;
 use kernels::pool::Pool;
 use kernels::target::cuda::{self, CudaDevice, Driver, GemmCeiling, Nvrtc};
 use kernels::{KernelError, Toolchain};
-use layouts::packing::score::Model;
+use layouts::packing::score::ScoreModel;
 use sdfg::Dtype;
 use serde::Serialize;
 
@@ -37,7 +37,7 @@ struct Devices {
     gpus: Gpus,
     /// A dispatch to all cores, and the time of copies by volume.
     #[serde(skip_serializing_if = "Option::is_none")]
-    cores: Option<Model>,
+    cores: Option<ScoreModel>,
 }
 
 #[derive(Serialize)]
@@ -208,7 +208,7 @@ fn text(devices: &Devices) -> String {
         Some(c) => lines.extend([format!("compiler  {} ({})", c.version, c.command), format!("kernels   {}", c.cache)]),
         None => lines.push("compiler  missing".into()),
     }
-    if let Some(Model { curve, launch_ps, .. }) = &devices.cores {
+    if let Some(ScoreModel { curve, launch_ps, .. }) = &devices.cores {
         lines.push(format!("cores     {:.2} us for a dispatch to {} workers", *launch_ps as f64 / 1e6, machine.threads));
         lines.extend(curve.points().iter().map(|(volume, ps)| copy_line(*volume, *ps, curve.bandwidth(*volume))));
     }

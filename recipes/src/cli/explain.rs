@@ -20,7 +20,7 @@ use clap::Args;
 use kernels::KernelSpec;
 use layouts::alternatives::GROUP;
 use layouts::certificate::{Certificate, CertificateError, measurements};
-use layouts::exact::Limits;
+use layouts::exact::SearchLimits;
 use layouts::explain::{Explanation, Layers, explain};
 use layouts::stack::joins;
 use layouts::verify::{VerifyError, swept};
@@ -249,7 +249,7 @@ impl ExplainArgs {
         swept(certificate, &store).map_err(|e| self.fault(e.to_string()))?;
         self.known(name, [&certificate.program])?;
         let layers = Layers { count: certificate.layers.len(), joins: certificate.joins.clone() };
-        Ok(explain(&certificate.program, &store, name, &layers, Limits::default())?)
+        Ok(explain(&certificate.program, &store, name, &layers, SearchLimits::default())?)
     }
 
     /// Checks that some program has this name.
@@ -303,7 +303,7 @@ impl ExplainArgs {
         self.known(name, &programs)?;
         let mut found: Vec<(f64, &layouts::SelectionProblem)> = Vec::new();
         for program in programs.iter().filter(|p| names(p).any(|known| known == name)) {
-            found.push((select(program, &store, Method::Exact, Limits::default())?.total_ms, program));
+            found.push((select(program, &store, Method::Exact, SearchLimits::default())?.total_ms, program));
         }
         let best = found.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
         let Some((_, program)) = best else { return Err(self.fault("nothing was measured")) };
@@ -315,7 +315,7 @@ impl ExplainArgs {
                 Layers { count: count.into(), joins }
             }
         };
-        Ok(explain(program, &store, name, &layers, Limits::default())?)
+        Ok(explain(program, &store, name, &layers, SearchLimits::default())?)
     }
 
     /// The plan's program with its refused fusions, derived from the recipe once more.

@@ -28,7 +28,7 @@ impl InterpretArgs {
         fits(&program).map_err(|why| PipelineError::Tensors { file: self.recipe.recipe.display().to_string(), why })?;
         let weights = self.recipe.model()?.map(|model| model.weights_as_bytes()).transpose();
         let weights = weights.map_err(|why| PipelineError::Tensors { file: self.recipe.recipe.display().to_string(), why })?;
-        let own = weights.as_ref().map(|bytes| tensors::Source::Bytes(&self.recipe.recipe, bytes));
+        let own = weights.as_ref().map(|bytes| tensors::TensorSource::Bytes(&self.recipe.recipe, bytes));
         let (mut given, mut all) = (self.tensors.given_with(&program, own)?, sdfg::interpret::Tensors::new());
         for run in self.tensors.runs(true) {
             all = interpret(&program, &given, &run)?;

@@ -3,12 +3,12 @@
 use super::out::{errln, out, outln};
 use super::{cells, duration, table};
 use crate::pipeline::PipelineError;
-use crate::pipeline::choose::solve::{Asked, Decision, StackDecision, decide, decide_stack};
+use crate::pipeline::choose::solve::{Decision, SolveRequest, StackDecision, decide, decide_stack};
 use bench::unit::significant;
 use clap::Args;
 use layouts::certificate::Certificate;
 use layouts::count::{Count, Effort};
-use layouts::exact::{Limits, Progress};
+use layouts::exact::{SearchLimits, SearchProgress};
 use layouts::{Method, Store};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ impl SolveArgs {
         for (name, program) in &programs {
             let start = Instant::now();
             let mut told = start;
-            let mut watch = |p: Progress| {
+            let mut watch = |p: SearchProgress| {
                 if std::io::stderr().is_terminal() && told.elapsed() > Duration::from_secs(1) {
                     told = Instant::now();
                     errln!("{:.0} s: {}", start.elapsed().as_secs_f64(), so_far(p));
@@ -79,7 +79,7 @@ impl SolveArgs {
             };
             if self.layers > 1 {
                 let of = (usize::from(self.layers), &self.join);
-                let decision = decide_stack(name, program, &store, of, Limits::default(), &mut watch)?;
+                let decision = decide_stack(name, program, &store, of, SearchLimits::default(), &mut watch)?;
                 let seconds = start.elapsed().as_secs_f64();
                 let path = self.write(name, &decision.certificate, programs.len() > 1)?;
                 if !self.json {
@@ -104,8 +104,8 @@ impl SolveArgs {
                 !stop && self.time.is_none_or(|limit| start.elapsed() < limit)
             };
             let count = Some((effort, &counted as _));
-            let asked = Asked { choices: self.top, resamples: self.resamples, resampled: Some(&resampled), count };
-            let decision = decide(name, program, &store, &asked, Limits::default(), &mut watch)?;
+            let asked = SolveRequest { choices: self.top, resamples: self.resamples, resampled: Some(&resampled), count };
+            let decision = decide(name, program, &store, &asked, SearchLimits::default(), &mut watch)?;
             let path = self.write(name, &decision.certificate, programs.len() > 1)?;
             if !self.json {
                 print(&decision, self.count);
@@ -167,7 +167,7 @@ fn nearly_as_good(count: &Count, counted_on: bool) -> String {
 }
 
 /// The best total of a search so far, and its largest possible distance from the optimum.
-fn so_far(p: Progress) -> String {
+fn so_far(p: SearchProgress) -> String {
     let total = significant(p.total as f64 / 1e9);
     match p.bound {
         ..=0 => format!("{total} ms so far"),

@@ -19,14 +19,14 @@ use crate::pipeline::run::memory::expected;
 use crate::pipeline::variants::checked_programs::checked_programs;
 use crate::pipeline::variants::programs::Programs;
 use crate::pipeline::variants::rewrite_options::RewriteOptions;
-use crate::timings::{Counts, Phase, during};
+use crate::timings::{CommandPhase, Counts, during};
 use bench::table::{Cell, Table};
 use bench::{Bytes, Load, Watch};
 use clap::Args;
 use kernels::device::Device;
 use kernels::pool::Pool;
 use layouts::candidates::Shard;
-use layouts::record::Cache;
+use layouts::record::CacheState;
 use layouts::{Finish, Store, Tally};
 use sdfg::{Role, Sdfg};
 use serde::Serialize;
@@ -216,7 +216,7 @@ impl MeasureArgs {
             let why = "an accelerator is planned for and not measured; use `memlet optimize RECIPE --device FILE`".to_string();
             return Err(PipelineError::Plan { file: path.display().to_string(), why });
         }
-        let recipe = during(Phase::Load, || self.recipe.load())?;
+        let recipe = during(CommandPhase::Load, || self.recipe.load())?;
         // Missing devices are reported before anything takes time.
         let device = self.device.open()?;
         for other in self.device.each().iter().skip(1) {
@@ -260,7 +260,7 @@ impl MeasureArgs {
                 budget: budget.map(|b| b.mul_f64(TOGETHER)),
                 shard: self.shard,
                 interrupt: &INTERRUPT,
-                cache: if self.cold { Cache::Cold } else { Cache::Warm },
+                cache: if self.cold { CacheState::Cold } else { CacheState::Warm },
                 memory: self.memory,
                 progress: &|told| {
                     if let Ok(mut bar) = bar.lock() {
@@ -288,7 +288,7 @@ impl MeasureArgs {
                 store: &mut session.store,
                 interrupt: &INTERRUPT,
                 shard: self.shard,
-                cache: if self.cold { Cache::Cold } else { Cache::Warm },
+                cache: if self.cold { CacheState::Cold } else { CacheState::Warm },
                 memory: session.memory,
                 ledger: &mut session.ledger,
                 hopeless_ms: None,

@@ -1,7 +1,7 @@
 //! Tensors read and written by a command, and the seed and number of its step.
 
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::tensors::{self, Source};
+use crate::pipeline::oracle::tensors::{self, TensorSource};
 use clap::Args;
 use sdfg::Sdfg;
 use sdfg::interpret::{Run, Tensors};
@@ -36,9 +36,9 @@ impl TensorArgs {
     }
 
     /// The same, where the recipe itself brings parameters, which files may replace.
-    pub fn given_with(&self, program: &Sdfg, own: Option<Source>) -> Result<Tensors, PipelineError> {
-        let files = self.weights.iter().chain(&self.inputs).map(|path| Source::File(path));
-        let sources: Vec<Source> = own.into_iter().chain(files).collect();
+    pub fn given_with(&self, program: &Sdfg, own: Option<TensorSource>) -> Result<Tensors, PipelineError> {
+        let files = self.weights.iter().chain(&self.inputs).map(|path| TensorSource::File(path));
+        let sources: Vec<TensorSource> = own.into_iter().chain(files).collect();
         match (sources.is_empty(), &self.inputs) {
             (true, _) => tensors::random_inputs(program, self.seed),
             (false, Some(_)) => tensors::read_all(&sources, program, None),

@@ -3,7 +3,7 @@
 use crate::pipeline::oracle::tensors::{given, results};
 use crate::pipeline::run::assemble::Assembly;
 use crate::pipeline::run::launch::SlotPlace;
-use sdfg::layout::Step;
+use sdfg::layout::BlockedStride;
 use sdfg::{Container, Dtype, Layout, Role, Sdfg};
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub struct Tensor {
     pub dims: Vec<String>,
     pub shape: Vec<usize>,
     pub layout: Layout,
-    pub steps: Vec<Step>,
+    pub steps: Vec<BlockedStride>,
     pub memory: usize,
     /// Bytes from the memory's beginning.
     pub offset: usize,

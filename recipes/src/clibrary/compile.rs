@@ -1,6 +1,6 @@
 //! Compiles the library, where there is a compiler.
 
-use super::files::Source;
+use super::files::SourceFile;
 use crate::pipeline::PipelineError;
 use kernels::{KernelError, Toolchain};
 use rayon::prelude::*;
@@ -11,7 +11,7 @@ use std::process::Command;
 ///
 /// # Errors
 /// A compiler that refuses.
-pub fn shared(name: &str, out: &Path, sources: &[Source]) -> Result<Option<PathBuf>, PipelineError> {
+pub fn shared(name: &str, out: &Path, sources: &[SourceFile]) -> Result<Option<PathBuf>, PipelineError> {
     let Ok(toolchain) = Toolchain::system() else { return Ok(None) };
     let scratch = |e: std::io::Error| PipelineError::Kernel(KernelError::Cache { path: std::env::temp_dir(), source: e });
     let objects = tempfile::tempdir().map_err(scratch)?;

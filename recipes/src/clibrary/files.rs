@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 /// A file that is compiled.
-pub struct Source {
+pub struct SourceFile {
     pub path: String,
     /// Whether it is compiled with the flags of generated code, for the processor at hand.
     pub is_generated: bool,
@@ -32,13 +32,13 @@ impl Library<'_> {
     ///
     /// # Errors
     /// A folder that cannot be written.
-    pub fn write(&self, out: &Path) -> Result<Vec<Source>, PipelineError> {
+    pub fn write(&self, out: &Path) -> Result<Vec<SourceFile>, PipelineError> {
         let (name, caps) = (self.name, caps(self.name));
         let texts = Texts::of(&self.flat.kernels);
-        let (mut files, mut sources): (Vec<(String, String)>, Vec<Source>) = (vec![], vec![]);
+        let (mut files, mut sources): (Vec<(String, String)>, Vec<SourceFile>) = (vec![], vec![]);
         let mut source = |path: String, text: String, is_generated: bool| {
             files.push((path.clone(), text));
-            sources.push(Source { path, is_generated });
+            sources.push(SourceFile { path, is_generated });
         };
         source("src/library.c".into(), named(include_str!("runtime/library.c"), name), false);
         source("src/engine.c".into(), named(include_str!("runtime/engine.c"), name), false);

@@ -8,7 +8,7 @@ use crate::pipeline::run::packs::Packs;
 use kernels::Executable;
 use kernels::c_form::{CForm, Filled, GeneratedC, ScatterC, Unrolled, UnrolledAddress};
 use kernels::packing::{ListedPhases, ListedPiece};
-use kernels::phases::{Partition, Spread};
+use kernels::phases::{PartitionIndex, Spread};
 use kernels::pool::Working;
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ pub struct Item {
     /// `None` is all phases.
     pub phase: Option<usize>,
     pub spread: Spread,
-    pub along: Option<Partition>,
+    pub along: Option<PartitionIndex>,
 }
 
 /// Items between two barriers.

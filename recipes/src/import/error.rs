@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// Why one node cannot be written as steps.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum Refusal {
+pub enum UnsupportedNode {
     #[error("the operator is not supported")]
     Operator,
     #[error("{0}")]
@@ -19,9 +19,9 @@ pub enum Refusal {
     Earlier,
 }
 
-impl Refusal {
-    pub fn form<T>(why: impl Into<String>) -> Result<T, Refusal> {
-        Err(Refusal::Form(why.into()))
+impl UnsupportedNode {
+    pub fn form<T>(why: impl Into<String>) -> Result<T, UnsupportedNode> {
+        Err(UnsupportedNode::Form(why.into()))
     }
 }
 
@@ -46,7 +46,7 @@ pub enum ImportProblem {
     #[error("the model has no size `{size}` to --set; it has {has}")]
     NoSuchSize { size: String, has: String },
     #[error("node {node} ({operator}): {why}")]
-    Node { node: String, operator: String, why: Refusal },
+    Node { node: String, operator: String, why: UnsupportedNode },
     #[error("the output `{name}`: {why}")]
     Output { name: String, why: String },
 }

@@ -5,13 +5,13 @@
 
 use super::constant::Constant;
 use super::element::Element;
-use super::error::Refusal;
+use super::error::UnsupportedNode;
 use super::graph::{FOLDED, Value};
 use super::node::{axis, float, int, ints};
 use super::proto::NodeProto;
 use std::path::Path;
 
-type Folded = Result<Option<Vec<Constant>>, Refusal>;
+type Folded = Result<Option<Vec<Constant>>, UnsupportedNode>;
 
 /// The results of a node that are known at import; `None` where it is for a step to compute them.
 pub fn fold(proto: &NodeProto, inputs: &[Value]) -> Folded {
@@ -20,7 +20,7 @@ pub fn fold(proto: &NodeProto, inputs: &[Value]) -> Folded {
         "Constant" => return one(stated(proto)?),
         "Shape" => return one(shape(proto, inputs)?),
         "Size" => {
-            let elements = sizes(inputs.first()).map(|shape| shape.iter().product::<usize>()).ok_or(Refusal::Operator)?;
+            let elements = sizes(inputs.first()).map(|shape| shape.iter().product::<usize>()).ok_or(UnsupportedNode::Operator)?;
             return one(Constant::whole(Element::I64, vec![], vec![elements as i64]));
         }
         _ => {}
@@ -66,8 +66,8 @@ fn sizes(value: Option<&Value>) -> Option<Vec<usize>> {
     }
 }
 
-fn shape(proto: &NodeProto, inputs: &[Value]) -> Result<Constant, Refusal> {
-    let sizes = sizes(inputs.first()).ok_or(Refusal::Earlier)?;
+fn shape(proto: &NodeProto, inputs: &[Value]) -> Result<Constant, UnsupportedNode> {
+    let sizes = sizes(inputs.first()).ok_or(UnsupportedNode::Earlier)?;
     let rank = sizes.len() as i64;
     let bound = |name: &str, default: i64| {
         let given = int(proto, name).unwrap_or(default);
@@ -78,12 +78,12 @@ fn shape(proto: &NodeProto, inputs: &[Value]) -> Result<Constant, Refusal> {
 }
 
 /// The value of a `Constant`.
-fn stated(proto: &NodeProto) -> Result<Constant, Refusal> {
-    let Some(attribute) = proto.attribute.first() else { return Refusal::form("it has no value") };
+fn stated(proto: &NodeProto) -> Result<Constant, UnsupportedNode> {
+    let Some(attribute) = proto.attribute.first() else { return UnsupportedNode::form("it has no value") };
     match attribute.name.as_str() {
         "value" => {
-            let tensor = attribute.t.as_ref().ok_or_else(|| Refusal::Form("its value is no tensor".into()))?;
-            Constant::read(tensor, Path::new("")).map_err(Refusal::Form)
+            let tensor = attribute.t.as_ref().ok_or_else(|| UnsupportedNode::Form("its value is no tensor".into()))?;
+            Constant::read(tensor, Path::new("")).map_err(UnsupportedNode::Form)
         }
         "value_float" => Ok(Constant::real(Element::F32, vec![], vec![attribute.f.into()])),
         "value_int" => Ok(Constant::whole(Element::I64, vec![], vec![attribute.i])),
@@ -92,7 +92,7 @@ fn stated(proto: &NodeProto) -> Result<Constant, Refusal> {
             let values: Vec<f64> = attribute.floats.iter().map(|v| f64::from(*v)).collect();
             Ok(Constant::real(Element::F32, vec![values.len()], values))
         }
-        other => Refusal::form(format!("its `{other}` is no number or dense tensor of numbers")),
+        other => UnsupportedNode::form(format!("its `{other}` is no number or dense tensor of numbers")),
     }
 }
 
@@ -102,8 +102,8 @@ struct Known<'a> {
 }
 
 impl Known<'_> {
-    fn get(&self, n: usize) -> Result<&Constant, Refusal> {
-        self.known.get(n).copied().flatten().ok_or_else(|| Refusal::Form(format!("its input number {} is left out", n + 1)))
+    fn get(&self, n: usize) -> Result<&Constant, UnsupportedNode> {
+        self.known.get(n).copied().flatten().ok_or_else(|| UnsupportedNode::Form(format!("its input number {} is left out", n + 1)))
     }
 
     /// Whole numbers of an optional input.
@@ -111,7 +111,7 @@ impl Known<'_> {
         self.known.get(n).copied().flatten().map(Constant::wholes)
     }
 
-    fn axes(&self, input: usize, rank: usize) -> Result<Option<Vec<usize>>, Refusal> {
+    fn axes(&self, input: usize, rank: usize) -> Result<Option<Vec<usize>>, UnsupportedNode> {
         let given = self.numbers(input).or_else(|| ints(self.proto, "axes").map(<[i64]>::to_vec));
         given.map(|axes| axes.into_iter().map(|a| axis(a, rank)).collect()).transpose()
     }
@@ -157,7 +157,7 @@ impl Known<'_> {
                     return Ok(None);
                 }
                 let tensor = self.proto.attribute.iter().find(|a| a.name == "value").and_then(|a| a.t.as_ref());
-                let value = tensor.map(|t| Constant::read(t, Path::new(""))).transpose().map_err(Refusal::Form)?;
+                let value = tensor.map(|t| Constant::read(t, Path::new(""))).transpose().map_err(UnsupportedNode::Form)?;
                 let (element, value) = value.map_or((Element::F32, 0.0), |v| (v.element, v.reals().first().copied().unwrap_or_default()));
                 one(Constant::of(element, shape.clone(), vec![value; shape.iter().product()]))
             }
@@ -212,7 +212,7 @@ impl Known<'_> {
                 let size = x.shape[along] as i64;
                 let rows: Vec<i64> = places.wholes().into_iter().map(|p| if p < 0 { p + size } else { p }).collect();
                 if let Some(bad) = rows.iter().find(|p| !(0..size).contains(*p)) {
-                    return Refusal::form(format!("it reads place {bad} of an axis of {size}"));
+                    return UnsupportedNode::form(format!("it reads place {bad} of an axis of {size}"));
                 }
                 let mut shape = x.shape.clone();
                 shape.splice(along..=along, places.shape.iter().copied());
@@ -236,7 +236,7 @@ impl Known<'_> {
             "Tile" => {
                 let (x, times) = (self.get(0)?, lengths(&self.get(1)?.wholes())?);
                 if times.len() != x.shape.len() {
-                    return Refusal::form("its repeats are not one for each axis");
+                    return UnsupportedNode::form("its repeats are not one for each axis");
                 }
                 let shape: Vec<usize> = x.shape.iter().zip(&times).map(|(size, times)| size * times).collect();
                 if shape.iter().product::<usize>() > FOLDED {
@@ -260,7 +260,7 @@ impl Known<'_> {
             "ReduceSum" | "ReduceProd" | "ReduceMax" | "ReduceMin" => self.reduce().map(Some),
             "EyeLike" => {
                 let x = self.get(0)?;
-                let [rows, columns] = x.shape[..] else { return Refusal::form("its input is no matrix") };
+                let [rows, columns] = x.shape[..] else { return UnsupportedNode::form("its input is no matrix") };
                 let k = int(self.proto, "k").unwrap_or(0);
                 let element = match int(self.proto, "dtype").map(Element::of) {
                     Some(Ok(element)) => element,
@@ -272,7 +272,7 @@ impl Known<'_> {
             }
             "Trilu" => {
                 let x = self.get(0)?;
-                let [.., rows, columns] = x.shape[..] else { return Refusal::form("its input is no matrix") };
+                let [.., rows, columns] = x.shape[..] else { return UnsupportedNode::form("its input is no matrix") };
                 let k = self.numbers(1).and_then(|k| k.first().copied()).unwrap_or(0);
                 let upper = int(self.proto, "upper").unwrap_or(1) != 0;
                 let kept = |n: usize| {
@@ -302,7 +302,7 @@ impl Known<'_> {
         }
     }
 
-    fn pairs(&self, f: Pairwise, compares: bool) -> Result<Vec<Constant>, Refusal> {
+    fn pairs(&self, f: Pairwise, compares: bool) -> Result<Vec<Constant>, UnsupportedNode> {
         let mut whole = self.get(0)?.clone();
         for n in 1..self.known.len() {
             let other = self.get(n)?;
@@ -315,17 +315,17 @@ impl Known<'_> {
         Ok(vec![whole])
     }
 
-    fn range(&self) -> Result<Vec<Constant>, Refusal> {
+    fn range(&self) -> Result<Vec<Constant>, UnsupportedNode> {
         let [start, limit, delta] = [self.get(0)?, self.get(1)?, self.get(2)?].map(|c| c.only().unwrap_or(f64::NAN));
         let count = ((limit - start) / delta).ceil().max(0.0);
         if !count.is_finite() || count > FOLDED as f64 {
-            return Refusal::form(format!("it has {count} elements"));
+            return UnsupportedNode::form(format!("it has {count} elements"));
         }
         let values = (0..count as usize).map(|n| start + n as f64 * delta).collect();
         Ok(vec![Constant::of(self.get(0)?.element, vec![count as usize], values)])
     }
 
-    fn concat(&self) -> Result<Vec<Constant>, Refusal> {
+    fn concat(&self) -> Result<Vec<Constant>, UnsupportedNode> {
         let first = self.get(0)?;
         let along = axis(int(self.proto, "axis").unwrap_or(0), first.shape.len())?;
         let mut shape = first.shape.clone();
@@ -336,7 +336,7 @@ impl Known<'_> {
         for n in 0..self.known.len() {
             let part = self.get(n)?;
             if part.shape.len() != shape.len() || (0..shape.len()).any(|d| d != along && part.shape[d] != shape[d]) {
-                return Refusal::form("its inputs' shapes do not fit each other");
+                return UnsupportedNode::form("its inputs' shapes do not fit each other");
             }
             shape[along] += part.shape[along];
             parts.push((part.shape[along] * inner, part));
@@ -351,7 +351,7 @@ impl Known<'_> {
         Ok(vec![Constant::whole(first.element, shape, values)])
     }
 
-    fn slice(&self) -> Result<Vec<Constant>, Refusal> {
+    fn slice(&self) -> Result<Vec<Constant>, UnsupportedNode> {
         let x = self.get(0)?;
         let (starts, ends) = (self.get(1)?.wholes(), self.get(2)?.wholes());
         let parts = slices(&x.shape, &starts, &ends, self.numbers(3).as_deref(), self.numbers(4).as_deref())?;
@@ -370,7 +370,7 @@ impl Known<'_> {
             None => (0..count).map(|n| size.div_ceil(count).min(size.saturating_sub(n * size.div_ceil(count)))).collect(),
         };
         if sizes.iter().sum::<usize>() != size {
-            return Refusal::form(format!("parts of {sizes:?} are no split of {size}"));
+            return UnsupportedNode::form(format!("parts of {sizes:?} are no split of {size}"));
         }
         let mut start = 0;
         let mut parts = vec![];
@@ -386,7 +386,7 @@ impl Known<'_> {
         Ok(Some(parts))
     }
 
-    fn reduce(&self) -> Result<Vec<Constant>, Refusal> {
+    fn reduce(&self) -> Result<Vec<Constant>, UnsupportedNode> {
         let x = self.get(0)?;
         let axes = self.axes(1, x.shape.len())?.filter(|axes| !axes.is_empty());
         let axes = match axes {
@@ -414,12 +414,12 @@ impl Known<'_> {
 }
 
 /// Sizes as they are given for a result.
-pub fn lengths(sizes: &[i64]) -> Result<Vec<usize>, Refusal> {
-    sizes.iter().map(|s| usize::try_from(*s).or_else(|_| Refusal::form(format!("{s} is no size")))).collect()
+pub fn lengths(sizes: &[i64]) -> Result<Vec<usize>, UnsupportedNode> {
+    sizes.iter().map(|s| usize::try_from(*s).or_else(|_| UnsupportedNode::form(format!("{s} is no size")))).collect()
 }
 
 /// The shape that a Reshape asks for: 0 keeps a size and -1 takes what is left.
-pub fn reshaped(old: &[usize], wanted: &[i64], zero_is_zero: bool) -> Result<Vec<usize>, Refusal> {
+pub fn reshaped(old: &[usize], wanted: &[i64], zero_is_zero: bool) -> Result<Vec<usize>, UnsupportedNode> {
     let elements: usize = old.iter().product();
     let mut shape = vec![];
     let mut open = None;
@@ -429,9 +429,9 @@ pub fn reshaped(old: &[usize], wanted: &[i64], zero_is_zero: bool) -> Result<Vec
                 open = Some(n);
                 shape.push(1);
             }
-            0 if !zero_is_zero => shape.push(*old.get(n).ok_or_else(|| Refusal::Form(format!("there is no axis {n} to keep")))?),
+            0 if !zero_is_zero => shape.push(*old.get(n).ok_or_else(|| UnsupportedNode::Form(format!("there is no axis {n} to keep")))?),
             size if size >= 0 => shape.push(size as usize),
-            size => return Refusal::form(format!("{size} is no size")),
+            size => return UnsupportedNode::form(format!("{size} is no size")),
         }
     }
     let rest = shape.iter().try_fold(1usize, |all, size| all.checked_mul(*size)).unwrap_or(0);
@@ -442,7 +442,7 @@ pub fn reshaped(old: &[usize], wanted: &[i64], zero_is_zero: bool) -> Result<Vec
     }
     match shape.iter().try_fold(1usize, |all, size| all.checked_mul(*size)) == Some(elements) {
         true => Ok(shape),
-        false => Refusal::form(format!("the shape {old:?} has other elements than {wanted:?}")),
+        false => UnsupportedNode::form(format!("the shape {old:?} has other elements than {wanted:?}")),
     }
 }
 
@@ -453,20 +453,20 @@ pub fn slices(
     ends: &[i64],
     axes: Option<&[i64]>,
     steps: Option<&[i64]>,
-) -> Result<Vec<(i64, i64, usize)>, Refusal> {
+) -> Result<Vec<(i64, i64, usize)>, UnsupportedNode> {
     let mut parts: Vec<(i64, i64, usize)> = shape.iter().map(|size| (0, 1, *size)).collect();
     if starts.len() != ends.len() {
-        return Refusal::form("it has other numbers of starts than of ends");
+        return UnsupportedNode::form("it has other numbers of starts than of ends");
     }
     for n in 0..starts.len() {
         let along = match axes {
-            Some(axes) => axis(*axes.get(n).ok_or_else(|| Refusal::Form("it has too few axes".into()))?, shape.len())?,
+            Some(axes) => axis(*axes.get(n).ok_or_else(|| UnsupportedNode::Form("it has too few axes".into()))?, shape.len())?,
             None => axis(n as i64, shape.len())?,
         };
         let size = shape[along] as i64;
         let step = steps.and_then(|steps| steps.get(n).copied()).unwrap_or(1);
         if step == 0 {
-            return Refusal::form("its step is 0");
+            return UnsupportedNode::form("its step is 0");
         }
         let (low, high) = if step > 0 { (0, size) } else { (-1, size - 1) };
         let place = |p: i64, low: i64, high: i64| (if p < 0 { p.saturating_add(size) } else { p }).clamp(low, high);
@@ -480,13 +480,13 @@ pub fn slices(
 }
 
 /// The shape of two tensors that are broadcast together.
-pub fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, Refusal> {
+pub fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, UnsupportedNode> {
     let rank = a.len().max(b.len());
     let size = |shape: &[usize], n: usize| if n + shape.len() < rank { 1 } else { shape[n + shape.len() - rank] };
     let joined = |n| match (size(a, n), size(b, n)) {
         (a, b) if a == b || b == 1 => Ok(a),
         (1, b) => Ok(b),
-        (a, b) => Refusal::form(format!("sizes {a} and {b} do not fit each other")),
+        (a, b) => UnsupportedNode::form(format!("sizes {a} and {b} do not fit each other")),
     };
     (0..rank).map(joined).collect()
 }

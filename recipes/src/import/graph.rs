@@ -2,7 +2,7 @@
 
 use super::constant::Constant;
 use super::element::Element;
-use super::error::{ImportProblem, Refusal};
+use super::error::{ImportProblem, UnsupportedNode};
 use super::fold::fold;
 use super::node::Node;
 use super::operators;
@@ -116,7 +116,7 @@ impl<'m> Import<'m> {
         let wanted: Vec<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
         self.walk(&graph.node, &wanted, &mut scope, false, 0);
         for problem in &mut self.problems {
-            if let ImportProblem::Node { why: Refusal::Unknown { value, inputs }, .. } = problem {
+            if let ImportProblem::Node { why: UnsupportedNode::Unknown { value, inputs }, .. } = problem {
                 *inputs = depends(&graph.node, value).into_iter().filter(|name| self.inputs.iter().any(|(n, _)| n == name)).collect();
             }
         }
@@ -216,10 +216,10 @@ impl<'m> Import<'m> {
     }
 
     /// A known value as an operand of steps: a number where all elements are equal, and else a parameter without its axes of size 1.
-    pub fn parameter(&mut self, known: &Known) -> Result<View, Refusal> {
+    pub fn parameter(&mut self, known: &Known) -> Result<View, UnsupportedNode> {
         let Known { name, constant, id } = known;
         if constant.elements() == 0 {
-            return Err(Refusal::Empty);
+            return Err(UnsupportedNode::Empty);
         }
         if let Some(value) = constant.uniform() {
             return Ok(View::number(value, constant.element, &constant.shape));
@@ -290,7 +290,7 @@ impl<'m> Import<'m> {
             }
             let outcome = self.node(proto, scope, inner, depth);
             let values = outcome.unwrap_or_else(|why| {
-                if why != Refusal::Earlier {
+                if why != UnsupportedNode::Earlier {
                     let node = if proto.name.is_empty() { format!("number {}", self.nodes) } else { format!("`{}`", proto.name) };
                     self.problems.push(ImportProblem::Node { node, operator: titled(proto), why });
                 }
@@ -302,18 +302,18 @@ impl<'m> Import<'m> {
         }
     }
 
-    fn node(&mut self, proto: &NodeProto, scope: &Scope, inner: bool, depth: usize) -> Result<Vec<Value>, Refusal> {
+    fn node(&mut self, proto: &NodeProto, scope: &Scope, inner: bool, depth: usize) -> Result<Vec<Value>, UnsupportedNode> {
         let value = |name: &String| match scope.get(name) {
             Some(value) => Ok(value.clone()),
             None if name.is_empty() => Ok(Value::Absent),
-            None => Refusal::form(format!("its input `{name}` is made by no node above it")),
+            None => UnsupportedNode::form(format!("its input `{name}` is made by no node above it")),
         };
         let inputs: Vec<Value> = proto.input.iter().map(value).collect::<Result<_, _>>()?;
         if inputs.iter().any(|value| matches!(value, Value::Refused)) {
-            return Err(Refusal::Earlier);
+            return Err(UnsupportedNode::Earlier);
         }
         if depth > DEEP {
-            return Refusal::form(format!("graphs and functions are nested more than {DEEP} deep"));
+            return UnsupportedNode::form(format!("graphs and functions are nested more than {DEEP} deep"));
         }
         let called = |f: &&FunctionProto| f.name == proto.op_type && f.domain == proto.domain && f.overload == proto.overload;
         let functions: &[FunctionProto] = self.functions;
@@ -321,7 +321,10 @@ impl<'m> Import<'m> {
             return self.function(function, proto, &inputs, depth);
         }
         if !matches!(proto.domain.as_str(), "" | "ai.onnx" | "ai.onnx.preview.training") {
-            return Refusal::form(format!("operators of `{}` are not supported, and the model has no function for it", proto.domain));
+            return UnsupportedNode::form(format!(
+                "operators of `{}` are not supported, and the model has no function for it",
+                proto.domain
+            ));
         }
         if let Some(why) = operators::changed(&proto.op_type, self.opset) {
             return Err(why);
@@ -330,18 +333,24 @@ impl<'m> Import<'m> {
             let named = proto.output.iter().zip(results).map(|(name, constant)| self.known(name, constant));
             return Ok(named.collect());
         }
-        let operator = operators::find(&proto.op_type).ok_or(Refusal::Operator)?;
+        let operator = operators::find(&proto.op_type).ok_or(UnsupportedNode::Operator)?;
         let comment = if proto.name.is_empty() { proto.op_type.clone() } else { format!("{} {}", proto.op_type, proto.name) };
         let mut node = Node::new(self, proto, inputs, comment, scope);
         node.inner = inner;
         node.depth = depth;
         let values = operator(&mut node)?;
         let empty = |value: &Value| matches!(value, Value::View(view) if view.axes.iter().any(|axis| axis.size == 0));
-        if values.iter().any(empty) { Err(Refusal::Empty) } else { Ok(values) }
+        if values.iter().any(empty) { Err(UnsupportedNode::Empty) } else { Ok(values) }
     }
 
     /// The nodes of a function in the place of a call.
-    fn function(&mut self, function: &FunctionProto, call: &NodeProto, inputs: &[Value], depth: usize) -> Result<Vec<Value>, Refusal> {
+    fn function(
+        &mut self,
+        function: &FunctionProto,
+        call: &NodeProto,
+        inputs: &[Value],
+        depth: usize,
+    ) -> Result<Vec<Value>, UnsupportedNode> {
         let given = inputs.iter().cloned().chain(std::iter::repeat(Value::Absent));
         let mut scope: Scope = function.input.iter().cloned().zip(given).collect();
         let mut nodes = function.node.clone();
@@ -368,17 +377,18 @@ impl<'m> Import<'m> {
     }
 
     /// The results of a graph within the graph, whose inputs have these values.
-    pub fn body(&mut self, graph: &GraphProto, inputs: Vec<Value>, around: &Scope, depth: usize) -> Result<Vec<Value>, Refusal> {
+    pub fn body(&mut self, graph: &GraphProto, inputs: Vec<Value>, around: &Scope, depth: usize) -> Result<Vec<Value>, UnsupportedNode> {
         let mut scope = around.clone();
         for tensor in &graph.initializer {
-            let constant = Constant::read(tensor, &self.folder).map_err(|why| Refusal::Form(format!("`{}`: {why}", tensor.name)))?;
+            let constant =
+                Constant::read(tensor, &self.folder).map_err(|why| UnsupportedNode::Form(format!("`{}`: {why}", tensor.name)))?;
             let known = self.known(&tensor.name, constant);
             scope.insert(tensor.name.clone(), known);
         }
         scope.extend(graph.input.iter().map(|input| input.name.clone()).zip(inputs));
         let wanted: Vec<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
         self.walk(&graph.node, &wanted, &mut scope, true, depth + 1);
-        let made = |name: &str| scope.get(name).cloned().ok_or_else(|| Refusal::Form(format!("no node makes its result `{name}`")));
+        let made = |name: &str| scope.get(name).cloned().ok_or_else(|| UnsupportedNode::Form(format!("no node makes its result `{name}`")));
         wanted.into_iter().map(made).collect()
     }
 }

@@ -22,7 +22,7 @@ mod recipe;
 mod step;
 mod view;
 
-pub use error::{ImportErrors, ImportProblem, Refusal};
+pub use error::{ImportErrors, ImportProblem, UnsupportedNode};
 pub use operators::names as operator_names;
 
 use graph::Import;

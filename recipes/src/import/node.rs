@@ -2,7 +2,7 @@
 
 use super::constant::Constant;
 use super::element::Element;
-use super::error::Refusal;
+use super::error::UnsupportedNode;
 use super::graph::{Import, Scope, Value};
 use super::proto::{AttributeProto, GraphProto, NodeProto};
 use super::view::View;
@@ -47,12 +47,12 @@ pub fn string<'a>(proto: &'a NodeProto, name: &str) -> Option<&'a str> {
 ///
 /// # Errors
 /// An axis that is none.
-pub fn axis(given: i64, rank: usize) -> Result<usize, Refusal> {
+pub fn axis(given: i64, rank: usize) -> Result<usize, UnsupportedNode> {
     let rank = rank as i64;
     match given {
         axis if (0..rank).contains(&axis) => Ok(axis as usize),
         axis if (-rank..0).contains(&axis) => Ok((axis + rank) as usize),
-        axis => Refusal::form(format!("there is no axis {axis} of {rank}")),
+        axis => UnsupportedNode::form(format!("there is no axis {axis} of {rank}")),
     }
 }
 
@@ -97,19 +97,19 @@ impl<'n, 'm> Node<'n, 'm> {
     ///
     /// # Errors
     /// An input that is left out.
-    pub fn view(&mut self, n: usize) -> Result<View, Refusal> {
+    pub fn view(&mut self, n: usize) -> Result<View, UnsupportedNode> {
         match self.inputs.get(n) {
             Some(Value::View(view)) => Ok(view.clone()),
             Some(Value::Known(known)) => {
                 let known = known.clone();
                 self.import.parameter(&known)
             }
-            Some(Value::Refused) => Err(Refusal::Earlier),
-            Some(Value::Absent) | None => Refusal::form(format!("its input number {} is left out", n + 1)),
+            Some(Value::Refused) => Err(UnsupportedNode::Earlier),
+            Some(Value::Absent) | None => UnsupportedNode::form(format!("its input number {} is left out", n + 1)),
         }
     }
 
-    pub fn optional(&mut self, n: usize) -> Result<Option<View>, Refusal> {
+    pub fn optional(&mut self, n: usize) -> Result<Option<View>, UnsupportedNode> {
         if self.given(n) { self.view(n).map(Some) } else { Ok(None) }
     }
 
@@ -125,7 +125,7 @@ impl<'n, 'm> Node<'n, 'm> {
     ///
     /// # Errors
     /// Numbers that the model does not know.
-    pub fn numbers(&self, n: usize) -> Result<Option<Vec<i64>>, Refusal> {
+    pub fn numbers(&self, n: usize) -> Result<Option<Vec<i64>>, UnsupportedNode> {
         match self.inputs.get(n) {
             None | Some(Value::Absent) => Ok(None),
             Some(Value::Known(known)) => Ok(Some(known.constant.wholes())),
@@ -139,12 +139,12 @@ impl<'n, 'm> Node<'n, 'm> {
         self.import.known(&name, Constant::of(element, shape, vec![]))
     }
 
-    pub fn unknown(&self, n: usize) -> Refusal {
-        Refusal::Unknown { value: self.proto.input.get(n).cloned().unwrap_or_default(), inputs: vec![] }
+    pub fn unknown(&self, n: usize) -> UnsupportedNode {
+        UnsupportedNode::Unknown { value: self.proto.input.get(n).cloned().unwrap_or_default(), inputs: vec![] }
     }
 
     /// Axes of an attribute or, since it became one, of an input; `None` where neither is given.
-    pub fn axes(&self, input: usize, rank: usize) -> Result<Option<Vec<usize>>, Refusal> {
+    pub fn axes(&self, input: usize, rank: usize) -> Result<Option<Vec<usize>>, UnsupportedNode> {
         let given = match self.numbers(input)? {
             Some(numbers) => Some(numbers),
             None => self.ints("axes"),
@@ -153,10 +153,10 @@ impl<'n, 'm> Node<'n, 'm> {
     }
 
     /// The element type that an attribute names.
-    pub fn element(&self, name: &str, default: Element) -> Result<Element, Refusal> {
+    pub fn element(&self, name: &str, default: Element) -> Result<Element, UnsupportedNode> {
         match int(self.proto, name) {
             None => Ok(default),
-            Some(number) => Element::of(number).or_else(|name| Refusal::form(format!("recipes have no type {name}"))),
+            Some(number) => Element::of(number).or_else(|name| UnsupportedNode::form(format!("recipes have no type {name}"))),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Steps of a node: values under labels become text, and text becomes a step.
 
 use super::element::Element;
-use super::error::Refusal;
+use super::error::UnsupportedNode;
 use super::node::Node;
 use super::recipe::Index;
-use super::view::{Affine, Axis, Source, View};
+use super::view::{Affine, Axis, ElementSource, View};
 use indexmap::IndexMap;
 
 /// What a subscript is made of.
@@ -17,10 +17,10 @@ pub enum Term {
     Size(String),
 }
 
-pub type Place = Affine<Term>;
+pub type SubscriptExpr = Affine<Term>;
 
 /// The place that an index names.
-pub fn at(index: &Index) -> Place {
+pub fn at(index: &Index) -> SubscriptExpr {
     Affine::of(Term::Index(index.clone()))
 }
 
@@ -59,7 +59,7 @@ pub fn literal(value: f64, element: Element) -> String {
 }
 
 /// An index of a place as a subscript of an axis with some size.
-fn subscript(place: &Place, size: usize) -> String {
+fn subscript(place: &SubscriptExpr, size: usize) -> String {
     let term = |(term, coefficient): &(Term, i64)| {
         let name = match term {
             Term::Index(index) => index.name.clone(),
@@ -107,7 +107,7 @@ impl Node<'_, '_> {
     }
 
     /// A value's elements at a place for each digit; `fill` is what lies outside.
-    pub fn text(&self, view: &View, places: &IndexMap<usize, Place>, fill: Option<&str>) -> String {
+    pub fn text(&self, view: &View, places: &IndexMap<usize, SubscriptExpr>, fill: Option<&str>) -> String {
         self.text_with(view, places, &IndexMap::new(), fill)
     }
 
@@ -115,12 +115,12 @@ impl Node<'_, '_> {
     pub fn text_with(
         &self,
         view: &View,
-        places: &IndexMap<usize, Place>,
+        places: &IndexMap<usize, SubscriptExpr>,
         elements: &IndexMap<usize, String>,
         fill: Option<&str>,
     ) -> String {
-        let Source::Tensor { name, sizes, subscripts } = &view.source else {
-            let Source::Number(value) = &view.source else { return String::new() };
+        let ElementSource::Tensor { name, sizes, subscripts } = &view.source else {
+            let ElementSource::Number(value) = &view.source else { return String::new() };
             return literal(*value, view.element);
         };
         if sizes.is_empty() {
@@ -136,7 +136,7 @@ impl Node<'_, '_> {
                 {
                     return element.clone();
                 }
-                let mut place = Place::number(own.constant);
+                let mut place = SubscriptExpr::number(own.constant);
                 for (id, coefficient) in &own.terms {
                     if let Some(at) = places.get(id) {
                         place = place.plus(at, *coefficient);
@@ -155,7 +155,7 @@ impl Node<'_, '_> {
     }
 
     /// A value at one place for each axis; several digits of an axis take their parts of it by division.
-    pub fn read(&self, view: &View, at: &[Place], fill: Option<&str>) -> String {
+    pub fn read(&self, view: &View, at: &[SubscriptExpr], fill: Option<&str>) -> String {
         let mut places = IndexMap::new();
         for (axis, place) in view.axes.iter().zip(at) {
             spread(axis, place, &mut places);
@@ -165,13 +165,13 @@ impl Node<'_, '_> {
 
     /// Texts of operands whose axes have labels: axes of one label run together, and those of size 1 are repeated. Labels that are not
     /// `kept` get no index where their size is 1.
-    pub fn labelled(&mut self, operands: &[(View, Vec<usize>)], kept: &[usize]) -> Result<Labelled, Refusal> {
+    pub fn labelled(&mut self, operands: &[(View, Vec<usize>)], kept: &[usize]) -> Result<Labelled, UnsupportedNode> {
         self.begin();
         self.labelled_further(operands, kept)
     }
 
     /// As [`Node::labelled`], in a step that has indices already.
-    pub fn labelled_further(&mut self, operands: &[(View, Vec<usize>)], kept: &[usize]) -> Result<Labelled, Refusal> {
+    pub fn labelled_further(&mut self, operands: &[(View, Vec<usize>)], kept: &[usize]) -> Result<Labelled, UnsupportedNode> {
         let mut operands = operands.to_vec();
         let mut indices: IndexMap<usize, Vec<Index>> = IndexMap::new();
         let labels: Vec<usize> = kept.iter().chain(operands.iter().flat_map(|(_, labels)| labels)).copied().collect();
@@ -182,7 +182,7 @@ impl Node<'_, '_> {
             let axes = || operands.iter().flat_map(|(view, labels)| view.axes.iter().zip(labels).filter(|(_, l)| **l == label));
             let size = axes().map(|(axis, _)| axis.size).max().unwrap_or(1);
             if let Some((axis, _)) = axes().find(|(axis, _)| axis.size != 1 && axis.size != size) {
-                return Refusal::form(format!("sizes {} and {size} of one axis do not fit each other", axis.size));
+                return UnsupportedNode::form(format!("sizes {} and {size} of one axis do not fit each other", axis.size));
             }
             let sizes = if size == 1 {
                 let digit = axes().any(|(axis, _)| !axis.digits.is_empty());
@@ -220,7 +220,7 @@ impl Node<'_, '_> {
     }
 
     /// The place of each digit of a value whose axes have labels; axes without one are left out.
-    pub fn places(&self, view: &View, labels: &[usize], labelled: &Labelled) -> IndexMap<usize, Place> {
+    pub fn places(&self, view: &View, labels: &[usize], labelled: &Labelled) -> IndexMap<usize, SubscriptExpr> {
         let mut places = IndexMap::new();
         for (axis, label) in view.axes.iter().zip(labels) {
             if let Some(indices) = labelled.indices.get(label) {
@@ -231,7 +231,7 @@ impl Node<'_, '_> {
     }
 
     /// The shape of values that are broadcast together.
-    pub fn broadcast(&self, views: &[View]) -> Result<Vec<usize>, Refusal> {
+    pub fn broadcast(&self, views: &[View]) -> Result<Vec<usize>, UnsupportedNode> {
         let rank = views.iter().map(|view| view.axes.len()).max().unwrap_or(0);
         let mut shape = vec![1; rank];
         for view in views {
@@ -240,21 +240,21 @@ impl Node<'_, '_> {
                     (own, size) if own == size => {}
                     (own, 1) => *size = own,
                     (1, _) => {}
-                    (own, size) => return Refusal::form(format!("sizes {own} and {size} do not fit each other")),
+                    (own, size) => return UnsupportedNode::form(format!("sizes {own} and {size} do not fit each other")),
                 }
             }
         }
-        if shape.contains(&0) { Err(Refusal::Empty) } else { Ok(shape) }
+        if shape.contains(&0) { Err(UnsupportedNode::Empty) } else { Ok(shape) }
     }
 
     /// Labels of axes that are aligned from the last one on.
     ///
     /// # Errors
     /// Views of more axes than that.
-    pub fn aligned(views: &[View], rank: usize) -> Result<Vec<(View, Vec<usize>)>, Refusal> {
+    pub fn aligned(views: &[View], rank: usize) -> Result<Vec<(View, Vec<usize>)>, UnsupportedNode> {
         let of = |view: &View| match rank.checked_sub(view.axes.len()) {
             Some(first) => Ok((view.clone(), (first..rank).collect())),
-            None => Err(Refusal::Form(format!("an operand has {} axes, {rank} at most fit", view.axes.len()))),
+            None => Err(UnsupportedNode::Form(format!("an operand has {} axes, {rank} at most fit", view.axes.len()))),
         };
         views.iter().map(of).collect()
     }
@@ -266,7 +266,7 @@ impl Node<'_, '_> {
         operands: &[View],
         element: Element,
         f: impl FnOnce(&[String]) -> String,
-    ) -> Result<View, Refusal> {
+    ) -> Result<View, UnsupportedNode> {
         let shape = self.broadcast(operands)?;
         let kept: Vec<usize> = (0..shape.len()).collect();
         let labelled = self.labelled(&Self::aligned(operands, shape.len())?, &kept)?;
@@ -313,31 +313,31 @@ impl Node<'_, '_> {
     }
 
     /// The same value as a tensor of its own, each axis of which is one dim.
-    pub fn copied(&mut self, view: &View, part: &'static str) -> Result<View, Refusal> {
+    pub fn copied(&mut self, view: &View, part: &'static str) -> Result<View, UnsupportedNode> {
         self.copied_as(Out::Part(part), view)
     }
 
-    pub fn copied_as(&mut self, out: Out, view: &View) -> Result<View, Refusal> {
+    pub fn copied_as(&mut self, out: Out, view: &View) -> Result<View, UnsupportedNode> {
         self.begin();
         let axes: Vec<Vec<Index>> = view
             .axes
             .iter()
             .map(|axis| if axis.size == 1 && axis.digits.is_empty() { vec![] } else { vec![self.index(axis.size)] })
             .collect();
-        let places: Vec<Place> = axes.iter().map(|axis| axis.first().map_or(Place::number(0), at)).collect();
+        let places: Vec<SubscriptExpr> = axes.iter().map(|axis| axis.first().map_or(SubscriptExpr::number(0), at)).collect();
         let text = self.read(view, &places, None);
         Ok(self.define(out, axes, &text, view.element))
     }
 
     /// The same value where these axes are whole dims: what is read outside of them lies outside of the tensor.
-    pub fn whole(&mut self, view: &View, axes: impl IntoIterator<Item = usize>) -> Result<View, Refusal> {
+    pub fn whole(&mut self, view: &View, axes: impl IntoIterator<Item = usize>) -> Result<View, UnsupportedNode> {
         let mut axes = axes.into_iter();
         if axes.all(|axis| view.is_whole(axis)) {
             return Ok(view.clone());
         }
         self.begin();
         let axes: Vec<Vec<Index>> = view.axes.iter().map(|axis| vec![self.index(axis.size)]).collect();
-        let places: Vec<Place> = axes.iter().map(|axis| at(&axis[0])).collect();
+        let places: Vec<SubscriptExpr> = axes.iter().map(|axis| at(&axis[0])).collect();
         let text = self.read(view, &places, None);
         Ok(self.define(Out::Part("whole"), axes, &text, view.element))
     }
@@ -412,11 +412,11 @@ fn refined<'a>(size: usize, axes: impl Iterator<Item = &'a Axis>) -> Option<Vec<
 }
 
 /// Gives each digit of an axis its part of the label's indices.
-fn assigned(axis: &Axis, indices: &[Index], places: &mut IndexMap<usize, Place>) {
+fn assigned(axis: &Axis, indices: &[Index], places: &mut IndexMap<usize, SubscriptExpr>) {
     if axis.size == 1 {
         for digit in &axis.digits {
             // All digits of size 1 are at 0, which an index of size 1 is.
-            let place = indices.first().filter(|i| i.size == 1).map_or(Place::number(0), at);
+            let place = indices.first().filter(|i| i.size == 1).map_or(SubscriptExpr::number(0), at);
             places.insert(digit.id, place);
         }
         return;
@@ -426,7 +426,7 @@ fn assigned(axis: &Axis, indices: &[Index], places: &mut IndexMap<usize, Place>)
     }
     let mut left: Vec<&Index> = indices.iter().collect();
     for digit in axis.digits.iter().rev() {
-        let (mut place, mut below) = (Place::number(0), 1);
+        let (mut place, mut below) = (SubscriptExpr::number(0), 1);
         while below < digit.size {
             let Some(index) = left.pop() else { break };
             place = place.plus(&at(index), below as i64);
@@ -439,7 +439,7 @@ fn assigned(axis: &Axis, indices: &[Index], places: &mut IndexMap<usize, Place>)
 }
 
 /// Gives each digit of an axis its part of one place.
-fn spread(axis: &Axis, place: &Place, places: &mut IndexMap<usize, Place>) {
+fn spread(axis: &Axis, place: &SubscriptExpr, places: &mut IndexMap<usize, SubscriptExpr>) {
     if let [digit] = axis.digits.as_slice() {
         places.insert(digit.id, place.clone());
         return;
@@ -447,16 +447,16 @@ fn spread(axis: &Axis, place: &Place, places: &mut IndexMap<usize, Place>) {
     let mut below = 1;
     for digit in axis.digits.iter().rev() {
         let part = match (place.terms.as_slice(), place.constant) {
-            ([], constant) => Place::number((constant / below as i64) % digit.size as i64),
+            ([], constant) => SubscriptExpr::number((constant / below as i64) % digit.size as i64),
             ([(Term::Index(index), 1)], 0) if digit.size > 1 => {
                 let floor = |by: usize| match by {
                     1 => at(index),
-                    by if by >= index.size => Place::number(0),
+                    by if by >= index.size => SubscriptExpr::number(0),
                     by => Affine::of(Term::Floor(index.clone(), by)),
                 };
                 floor(below).plus(&floor(below * digit.size), -(digit.size as i64))
             }
-            _ => Place::number(0),
+            _ => SubscriptExpr::number(0),
         };
         places.insert(digit.id, part);
         below *= digit.size;

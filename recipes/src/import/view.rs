@@ -5,7 +5,7 @@
 //! lists and subscripts alone as well. An axis of size 1 may have no digit.
 
 use super::element::Element;
-use super::error::Refusal;
+use super::error::UnsupportedNode;
 
 /// A part of an axis, with a name of its own within the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl<T: Clone + PartialEq> Affine<T> {
 
 /// Where the elements of a value come from.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Source {
+pub enum ElementSource {
     /// One number everywhere.
     Number(f64),
     /// A tensor of the recipe, with its sizes, under a subscript of digits for each of its dims.
@@ -58,7 +58,7 @@ pub enum Source {
 pub struct View {
     pub element: Element,
     pub axes: Vec<Axis>,
-    pub source: Source,
+    pub source: ElementSource,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -81,14 +81,14 @@ impl View {
         let digits: Vec<Digit> = axes.iter().flat_map(|axis| axis.digits.clone()).collect();
         let sizes = digits.iter().map(|d| d.size).collect();
         let subscripts = digits.iter().map(|d| Affine::of(d.id)).collect();
-        View { element, axes, source: Source::Tensor { name, sizes, subscripts } }
+        View { element, axes, source: ElementSource::Tensor { name, sizes, subscripts } }
     }
 
     /// A value that has one number everywhere.
     pub fn number(value: f64, element: Element, shape: &[usize]) -> View {
         let digits = |(id, size): (usize, &usize)| if *size == 1 { vec![] } else { vec![Digit { id, size: *size }] };
         let axes = shape.iter().enumerate().map(|(id, size)| Axis { size: *size, digits: digits((id, size)) }).collect();
-        View { element, axes, source: Source::Number(value) }
+        View { element, axes, source: ElementSource::Number(value) }
     }
 
     pub fn shape(&self) -> Vec<usize> {
@@ -106,7 +106,7 @@ impl View {
 
     /// The name of a tensor whose dims are exactly the axes of the view, each one digit.
     pub fn plain(&self) -> Option<&str> {
-        let Source::Tensor { name, sizes, subscripts } = &self.source else { return None };
+        let ElementSource::Tensor { name, sizes, subscripts } = &self.source else { return None };
         let own = |(axis, subscript): (&Axis, &Affine<usize>)| match axis.digits.as_slice() {
             [digit] => *subscript == Affine::of(digit.id),
             _ => false,
@@ -119,7 +119,7 @@ impl View {
     pub fn is_whole(&self, axis: usize) -> bool {
         let Axis { size, digits } = &self.axes[axis];
         match (&self.source, digits.as_slice()) {
-            (Source::Tensor { sizes, subscripts, .. }, [digit]) => {
+            (ElementSource::Tensor { sizes, subscripts, .. }, [digit]) => {
                 let mentions = |s: &&Affine<usize>| s.terms.iter().any(|(id, _)| *id == digit.id);
                 subscripts.iter().filter(mentions).count() == 1
                     && subscripts.iter().zip(sizes).any(|(s, n)| *s == Affine::of(digit.id) && n == size)
@@ -135,7 +135,7 @@ impl View {
 
     /// Puts an expression of other digits in a digit's place.
     fn substitute(&mut self, id: usize, by: &Affine<usize>) {
-        let Source::Tensor { subscripts, .. } = &mut self.source else { return };
+        let ElementSource::Tensor { subscripts, .. } = &mut self.source else { return };
         for subscript in subscripts {
             let coefficient = subscript.terms.iter().find(|(n, _)| *n == id).map(|(_, c)| *c);
             if let Some(coefficient) = coefficient {
@@ -149,8 +149,8 @@ impl View {
     ///
     /// # Errors
     /// Axes that it does not have.
-    pub fn transposed(&self, order: &[usize]) -> Result<View, Refusal> {
-        let missing = || Refusal::Form(format!("an operand has {} axes, and axes {order:?} are wanted", self.axes.len()));
+    pub fn transposed(&self, order: &[usize]) -> Result<View, UnsupportedNode> {
+        let missing = || UnsupportedNode::Form(format!("an operand has {} axes, and axes {order:?} are wanted", self.axes.len()));
         let axes = order.iter().map(|n| self.axes.get(*n).cloned().ok_or_else(missing)).collect::<Result<_, _>>()?;
         Ok(View { axes, ..self.clone() })
     }
@@ -223,7 +223,7 @@ impl View {
             _ => Affine { constant: start, terms: vec![(fresh, step)] },
         };
         match (view.axes[axis].digits.as_slice(), &view.source) {
-            ([], _) | (_, Source::Number(_)) => {}
+            ([], _) | (_, ElementSource::Number(_)) => {}
             ([digit], _) => {
                 let id = digit.id;
                 view.substitute(id, &place);
@@ -285,13 +285,16 @@ impl View {
     ///
     /// # Errors
     /// Axes beyond the last one.
-    pub fn unsqueezed(&self, axes: &[usize]) -> Result<View, Refusal> {
+    pub fn unsqueezed(&self, axes: &[usize]) -> Result<View, UnsupportedNode> {
         let mut view = self.clone();
         let mut sorted = axes.to_vec();
         sorted.sort_unstable();
         for axis in sorted {
             if axis > view.axes.len() {
-                return Err(Refusal::Form(format!("an operand has {} axes, and axes of size 1 are wanted at {axes:?}", self.axes.len())));
+                return Err(UnsupportedNode::Form(format!(
+                    "an operand has {} axes, and axes of size 1 are wanted at {axes:?}",
+                    self.axes.len()
+                )));
             }
             view.axes.insert(axis, Axis { size: 1, digits: vec![] });
         }

@@ -1,7 +1,7 @@
 //! What operators see of the step that calls them.
 
 use super::header::Header;
-use super::parser::Node;
+use super::parser::ParsedExpr;
 use super::problem::Problems;
 use super::value::Value;
 
@@ -13,8 +13,8 @@ pub trait Context {
     fn problems(&mut self) -> &mut Problems;
 
     /// The value of an expression where the indices `kept` are bound. `None` after an error, which has been reported.
-    fn value(&mut self, node: &Node, kept: &[String]) -> Option<Value>;
+    fn value(&mut self, node: &ParsedExpr, kept: &[String]) -> Option<Value>;
 
     /// Indices that occur in an expression and that no `over` inside it binds, in order of appearance.
-    fn occurring(&self, node: &Node) -> Vec<String>;
+    fn occurring(&self, node: &ParsedExpr) -> Vec<String>;
 }

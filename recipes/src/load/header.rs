@@ -3,21 +3,21 @@
 use super::initial::Initial;
 use super::names::nearest;
 use super::phrase::Phrase;
-use super::problem::{Place, Problem};
+use super::problem::{Problem, SourceLocation};
 use super::yaml::Name;
 use indexmap::IndexMap;
 use sdfg::{Bindings, Bounds, Dtype, Expr, Role, Scalar};
 
 #[derive(Clone, Debug)]
 pub struct Constant {
-    pub place: Place,
+    pub place: SourceLocation,
     /// Of numbers and sizes.
     pub value: Scalar,
 }
 
 #[derive(Clone, Debug)]
 pub struct Tensor {
-    pub place: Place,
+    pub place: SourceLocation,
     pub dims: Vec<String>,
     pub dtype: Dtype,
     pub role: Role,

@@ -1,6 +1,6 @@
 //! The words of a step: the dialect of recipes.
 
-use super::problem::{Place, Problem};
+use super::problem::{Problem, SourceLocation};
 use sdfg::syntax::{self, Cursor, Dialect, LexErrorKind, Placed, Position, Token};
 
 /// A recipe's text has the comments and quotes of YAML, and steps have none of their own.
@@ -18,7 +18,7 @@ const LIMIT: usize = 1000;
 ///
 /// # Errors
 /// The first character that begins no word, or too many words.
-pub fn words(text: &str, places: &[Place], start: Place) -> Result<Cursor, (Place, Problem)> {
+pub fn words(text: &str, places: &[SourceLocation], start: SourceLocation) -> Result<Cursor, (SourceLocation, Problem)> {
     let in_file = |position: Position| places.get(position.at).copied().unwrap_or(start);
     let mut tokens = syntax::tokens(text, &DIALECT).map_err(|error| {
         let why = match error.kind {
@@ -34,7 +34,7 @@ pub fn words(text: &str, places: &[Place], start: Place) -> Result<Cursor, (Plac
     }
     match tokens.get(LIMIT) {
         Some(Placed { token, position }) if *token != Token::End => {
-            let place = Place::at(position.line, position.column);
+            let place = SourceLocation::at(position.line, position.column);
             Err((place, Problem::TooMany { what: "words in this step".into(), count: LIMIT + 1, limit: LIMIT }))
         }
         _ => Ok(Cursor::new(tokens)),

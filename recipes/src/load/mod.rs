@@ -39,10 +39,10 @@ pub use sections::{KEYS, STATE_KEYS, TENSOR_KEYS, TRAIN_KEYS};
 use header::Header;
 use indexmap::IndexMap;
 use names::nearest;
-use problem::{Place, Problems};
+use problem::{Problems, SourceLocation};
 use sdfg::recurrence::RecurrenceError;
 use sdfg::{Container, Dtype, Role, Sdfg};
-use source::Source;
+use source::RecipeText;
 use std::io::Read;
 use std::path::Path;
 use steps::Steps;
@@ -128,7 +128,7 @@ pub fn load(path: &Path, overrides: impl Into<Overrides>) -> Result<Recipe, Reci
     let file = path.display().to_string();
     let failed = |problem| {
         let mut problems = Problems::new(&file);
-        problems.add(Place::START, problem);
+        problems.add(SourceLocation::START, problem);
         Err(problems.into_errors(""))
     };
     if let Some(problem) = written_by_memlet(path) {
@@ -168,10 +168,10 @@ pub fn load_str(file: &str, text: &str, overrides: impl Into<Overrides>) -> Resu
     let overrides = &overrides.into();
     let mut problems = Problems::new(file);
     if text.len() as u64 > SIZE_LIMIT {
-        problems.add(Place::START, Problem::TooLarge { bytes: text.len() as u64, limit: SIZE_LIMIT });
+        problems.add(SourceLocation::START, Problem::TooLarge { bytes: text.len() as u64, limit: SIZE_LIMIT });
         return Err(problems.into_errors(""));
     }
-    let source = Source::new(text);
+    let source = RecipeText::new(text);
     let root = match yaml::read(&source) {
         Ok(root) => root,
         Err((place, problem)) => {
@@ -215,7 +215,7 @@ pub fn load_str(file: &str, text: &str, overrides: impl Into<Overrides>) -> Resu
         let operations = own.operations.into_iter().map(|o| sdfg::Operation { pass: sdfg::Direction::Forward, ..o }).collect();
         let own = transforms::differentiate::Update { operations, ..own };
         if let Err(error) = own.append(&mut program, forward) {
-            problems.add(Place::START, Problem::Build(error.to_string()));
+            problems.add(SourceLocation::START, Problem::Build(error.to_string()));
         }
     }
     if problems.is_empty() {
@@ -294,7 +294,7 @@ fn build(header: &Header, steps: Steps, outputs: &[String], problems: &mut Probl
     if problems.is_empty()
         && let Err(error) = sdfg::recurrence::insert(&mut program, state, steps.operations, &|_| false)
     {
-        let place = error.origin().map_or(Place::START, |o| Place::at(o.line, o.column));
+        let place = error.origin().map_or(SourceLocation::START, |o| SourceLocation::at(o.line, o.column));
         let problem = match error {
             RecurrenceError::Build(error) => Problem::Build(error.to_string()),
             other => Problem::Recurrence(other.to_string()),
@@ -307,7 +307,7 @@ fn build(header: &Header, steps: Steps, outputs: &[String], problems: &mut Probl
 /// No tensor, no iteration space and not all tensors together may overflow what counts them.
 fn fit(program: &Sdfg, operations: &[sdfg::Operation], problems: &mut Problems) {
     let limit = sizes::LIMIT as u64;
-    let place = |origin: &Option<sdfg::Origin>| origin.as_ref().map_or(Place::START, |o| Place::at(o.line, o.column));
+    let place = |origin: &Option<sdfg::Origin>| origin.as_ref().map_or(SourceLocation::START, |o| SourceLocation::at(o.line, o.column));
     let mut total = 0u64;
     for container in program.containers.values() {
         let elements = program.elements(&container.name).ok().filter(|n| *n <= limit);
@@ -318,7 +318,7 @@ fn fit(program: &Sdfg, operations: &[sdfg::Operation], problems: &mut Problems) 
         }
     }
     if total > limit {
-        problems.add(Place::START, Problem::Overflow { what: program.name.clone() });
+        problems.add(SourceLocation::START, Problem::Overflow { what: program.name.clone() });
     }
     for operation in operations {
         if operation.points(program).eval(&program.sizes).ok().is_none_or(|points| points > sizes::LIMIT) {

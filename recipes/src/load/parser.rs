@@ -11,22 +11,22 @@
 //! A subscript is any expression here; which ones a tensor can be read at is for [`super::subscript`] to say.
 
 use super::number;
-use super::problem::{Place, Problem};
+use super::problem::{Problem, SourceLocation};
 use super::yaml::Name;
 use sdfg::Binary;
 use sdfg::syntax::{self, Cursor, DEPTH, Grammar, Infix, Position, Token};
 use std::fmt;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct ParsedStep {
     pub name: Name,
-    pub subscripts: Vec<Node>,
-    pub value: Node,
+    pub subscripts: Vec<ParsedExpr>,
+    pub value: ParsedExpr,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Node {
-    pub place: Place,
+pub struct ParsedExpr {
+    pub place: SourceLocation,
     pub ast: Ast,
 }
 
@@ -36,25 +36,25 @@ pub enum Ast {
     /// A tensor, constant or index, without brackets.
     Word(String),
     /// A tensor, its subscripts, and the value of what lies outside it.
-    Access(String, Vec<Node>, Option<Box<Node>>),
+    Access(String, Vec<ParsedExpr>, Option<Box<ParsedExpr>>),
     Call(String, Vec<Argument>),
-    Negative(Box<Node>),
-    Binary(Binary, Box<Node>, Box<Node>),
+    Negative(Box<ParsedExpr>),
+    Binary(Binary, Box<ParsedExpr>, Box<ParsedExpr>),
     /// `[i, j]` as an argument.
-    List(Vec<Node>),
+    List(Vec<ParsedExpr>),
     /// `from:to` as a subscript.
-    Slice(Option<Box<Node>>, Option<Box<Node>>),
+    Slice(Option<Box<ParsedExpr>>, Option<Box<ParsedExpr>>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Argument {
     pub option: Option<Name>,
-    pub value: Node,
+    pub value: ParsedExpr,
 }
 
-impl Node {
+impl ParsedExpr {
     /// The expressions that it is directly made of: operands, arguments, subscripts.
-    pub fn parts(&self) -> Vec<&Node> {
+    pub fn parts(&self) -> Vec<&ParsedExpr> {
         match &self.ast {
             Ast::Number(_) | Ast::Word(_) => vec![],
             Ast::Negative(of) => vec![of],
@@ -68,39 +68,39 @@ impl Node {
 }
 
 /// A place where the grammar does not go on, and why.
-type Fault = (Place, Problem);
+type Fault = (SourceLocation, Problem);
 type Parsed<T> = Result<T, Fault>;
 
-const EXPRESSION: Grammar<Node, Binary, Fault> = Grammar {
+const EXPRESSION: Grammar<ParsedExpr, Binary, Fault> = Grammar {
     table: syntax::SCALAR,
     single: Some(syntax::COMPARISON),
     operand,
-    join: |_, op, left, right| Ok(Node { place: left.place, ast: Ast::Binary(op, Box::new(left), Box::new(right)) }),
+    join: |_, op, left, right| Ok(ParsedExpr { place: left.place, ast: Ast::Binary(op, Box::new(left), Box::new(right)) }),
 };
 
 /// Reads one step.
 ///
 /// # Errors
 /// The first place where the grammar does not go on, with what was expected there.
-pub fn step(mut words: Cursor) -> Parsed<Step> {
+pub fn step(mut words: Cursor) -> Parsed<ParsedStep> {
     let cursor = &mut words;
     let name = name(cursor, "a step begins with the name of its result")?;
     let subscripts = if cursor.eat("[") { subscripts(cursor, closed)?.0 } else { Vec::new() };
     expect(cursor, "=", "a step reads `name[index, …] = expression`")?;
     let value = last(cursor, "step")?;
-    Ok(Step { name, subscripts, value })
+    Ok(ParsedStep { name, subscripts, value })
 }
 
 /// Reads what could stand on the right of a step.
 ///
 /// # Errors
 /// Those of [`step`].
-pub fn expression(mut words: Cursor) -> Parsed<Node> {
+pub fn expression(mut words: Cursor) -> Parsed<ParsedExpr> {
     last(&mut words, "expression")
 }
 
 /// An expression with nothing after it.
-fn last(cursor: &mut Cursor, what: &str) -> Parsed<Node> {
+fn last(cursor: &mut Cursor, what: &str) -> Parsed<ParsedExpr> {
     let value = EXPRESSION.read(cursor)?;
     match cursor.peek() {
         Token::End => Ok(value),
@@ -120,9 +120,9 @@ fn show(token: &Token) -> String {
 }
 
 /// Where the next word is; after the last one, where that is.
-fn place(cursor: &Cursor) -> Place {
+fn place(cursor: &Cursor) -> SourceLocation {
     let Position { line, column, .. } = if *cursor.peek() == Token::End { cursor.last_position() } else { cursor.position() };
-    Place::at(line, column)
+    SourceLocation::at(line, column)
 }
 
 fn error<T>(cursor: &Cursor, wanted: &str) -> Parsed<T> {
@@ -161,7 +161,7 @@ fn deeper<T>(cursor: &mut Cursor, read: impl FnOnce(&mut Cursor) -> Parsed<T>) -
 }
 
 /// Subscripts up to `]`, of which the opening bracket has been read. `end` reads what may stand between the last one and `]`.
-fn subscripts<T>(cursor: &mut Cursor, end: fn(&mut Cursor) -> Parsed<Option<T>>) -> Parsed<(Vec<Node>, Option<T>)> {
+fn subscripts<T>(cursor: &mut Cursor, end: fn(&mut Cursor) -> Parsed<Option<T>>) -> Parsed<(Vec<ParsedExpr>, Option<T>)> {
     let mut subscripts = Vec::new();
     if cursor.eat("]") {
         return Ok((subscripts, None));
@@ -180,19 +180,19 @@ fn subscripts<T>(cursor: &mut Cursor, end: fn(&mut Cursor) -> Parsed<Option<T>>)
 }
 
 /// Nothing stands between the last subscript and `]`.
-fn closed(_: &mut Cursor) -> Parsed<Option<Box<Node>>> {
+fn closed(_: &mut Cursor) -> Parsed<Option<Box<ParsedExpr>>> {
     Ok(None)
 }
 
 /// `else`, and the value of what lies outside the tensor.
-fn outside(cursor: &mut Cursor) -> Parsed<Option<Box<Node>>> {
+fn outside(cursor: &mut Cursor) -> Parsed<Option<Box<ParsedExpr>>> {
     if !cursor.eat_word("else") {
         return Ok(None);
     }
     deeper(cursor, |cursor| EXPRESSION.read(cursor)).map(|value| Some(Box::new(value)))
 }
 
-fn subscript(cursor: &mut Cursor) -> Parsed<Node> {
+fn subscript(cursor: &mut Cursor) -> Parsed<ParsedExpr> {
     let place = place(cursor);
     let from = if cursor.sees(":") { None } else { Some(EXPRESSION.read(cursor)?) };
     match from {
@@ -201,12 +201,12 @@ fn subscript(cursor: &mut Cursor) -> Parsed<Node> {
             cursor.advance();
             let open = cursor.sees(",") || cursor.sees("]") || cursor.sees_word("else");
             let to = if open { None } else { Some(EXPRESSION.read(cursor)?) };
-            Ok(Node { place, ast: Ast::Slice(from.map(Box::new), to.map(Box::new)) })
+            Ok(ParsedExpr { place, ast: Ast::Slice(from.map(Box::new), to.map(Box::new)) })
         }
     }
 }
 
-fn operand(cursor: &mut Cursor) -> Parsed<Node> {
+fn operand(cursor: &mut Cursor) -> Parsed<ParsedExpr> {
     let place = place(cursor);
     let ast = match cursor.peek().clone() {
         Token::Number(text) => {
@@ -237,7 +237,7 @@ fn operand(cursor: &mut Cursor) -> Parsed<Node> {
         }
         Token::Sign(_) | Token::End => return error(cursor, "an expression was expected"),
     };
-    Ok(Node { place, ast })
+    Ok(ParsedExpr { place, ast })
 }
 
 fn arguments(cursor: &mut Cursor) -> Parsed<Vec<Argument>> {
@@ -256,7 +256,7 @@ fn arguments(cursor: &mut Cursor) -> Parsed<Vec<Argument>> {
         };
         let place = place(cursor);
         let value =
-            if cursor.eat("[") { Node { place, ast: Ast::List(subscripts(cursor, closed)?.0) } } else { EXPRESSION.read(cursor)? };
+            if cursor.eat("[") { ParsedExpr { place, ast: Ast::List(subscripts(cursor, closed)?.0) } } else { EXPRESSION.read(cursor)? };
         arguments.push(Argument { option, value });
         if cursor.eat(")") {
             return Ok(arguments);
@@ -266,14 +266,14 @@ fn arguments(cursor: &mut Cursor) -> Parsed<Vec<Argument>> {
 }
 
 /// The shortest text that means the same, as messages quote it.
-impl fmt::Display for Node {
+impl fmt::Display for ParsedExpr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show_node(self, 0, f)
     }
 }
 
-fn show_node(node: &Node, outer: u8, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    fn list(nodes: &[Node], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn show_node(node: &ParsedExpr, outer: u8, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn list(nodes: &[ParsedExpr], f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, node) in nodes.iter().enumerate() {
             f.write_str(if n > 0 { "," } else { "" })?;
             show_node(node, 0, f)?;

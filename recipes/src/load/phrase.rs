@@ -1,8 +1,8 @@
 //! A text of a recipe in which names can be replaced, while every character keeps its place in the file.
 
 use super::lexer;
-use super::problem::Place;
-use super::source::Source;
+use super::problem::SourceLocation;
+use super::source::RecipeText;
 use sdfg::syntax::{self, Placed, Token};
 use std::ops::Range;
 
@@ -10,9 +10,9 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Phrase {
     /// Where it begins, in the instance of a block that it belongs to.
-    pub place: Place,
+    pub place: SourceLocation,
     pub text: String,
-    pub places: Vec<Place>,
+    pub places: Vec<SourceLocation>,
 }
 
 /// A word of a phrase and its characters.
@@ -38,12 +38,12 @@ const WORDED: [&str; 1] = ["form"];
 
 impl Phrase {
     /// A text as it stands in the file.
-    pub fn written(place: Place, text: &str, source: &Source) -> Phrase {
+    pub fn written(place: SourceLocation, text: &str, source: &RecipeText) -> Phrase {
         Phrase { place, text: text.into(), places: source.places(place, text) }
     }
 
     /// A text all of which stands at one place.
-    pub fn at(place: Place, text: String) -> Phrase {
+    pub fn at(place: SourceLocation, text: String) -> Phrase {
         let places = vec![place; text.chars().count()];
         Phrase { place, text, places }
     }
@@ -95,9 +95,9 @@ impl Phrase {
     }
 
     /// The place of a character.
-    pub fn place_of(&self, at: usize) -> Place {
+    pub fn place_of(&self, at: usize) -> SourceLocation {
         let place = self.places.get(at).copied().unwrap_or(self.place);
-        Place { within: self.place.within, ..place }
+        SourceLocation { within: self.place.within, ..place }
     }
 
     /// Some of its characters.
@@ -112,7 +112,7 @@ impl Phrase {
         let letters: Vec<char> = self.text.chars().collect();
         let (mut text, mut places) = (String::new(), Vec::new());
         let mut done = 0;
-        let copy = |range: Range<usize>, text: &mut String, places: &mut Vec<Place>| {
+        let copy = |range: Range<usize>, text: &mut String, places: &mut Vec<SourceLocation>| {
             text.extend(letters.iter().skip(range.start).take(range.len()));
             places.extend(range.map(|at| self.places.get(at).copied().unwrap_or(self.place)));
         };
@@ -125,7 +125,7 @@ impl Phrase {
             done = mention.range.end;
         }
         copy(done..letters.len(), &mut text, &mut places);
-        Phrase { place: Place { within, ..self.place }, text, places }
+        Phrase { place: SourceLocation { within, ..self.place }, text, places }
     }
 }
 
@@ -135,18 +135,18 @@ mod tests {
 
     #[test]
     fn names_are_told_from_operators_options_and_keywords() {
-        let phrase = Phrase::at(Place::START, "y[n,o] = gelu(max(x[n, i else -inf], over: i) * k, form: tanh)".into());
+        let phrase = Phrase::at(SourceLocation::START, "y[n,o] = gelu(max(x[n, i else -inf], over: i) * k, form: tanh)".into());
         let names: Vec<String> = phrase.mentions().into_iter().map(|m| m.text).collect();
         assert_eq!(names, ["y", "n", "o", "x", "n", "i", "i", "k"]);
     }
 
     #[test]
     fn a_renamed_text_keeps_its_places() {
-        let places = (1..=9).map(|column| Place::at(7, column)).collect();
-        let phrase = Phrase { place: Place::at(7, 1), text: "a = bb[i]".into(), places };
+        let places = (1..=9).map(|column| SourceLocation::at(7, column)).collect();
+        let phrase = Phrase { place: SourceLocation::at(7, 1), text: "a = bb[i]".into(), places };
         let renamed = phrase.renamed(3, &|m| (m.text == "bb").then(|| "long".into()));
         assert_eq!(renamed.text, "a = long[i]");
         assert_eq!(renamed.places.iter().map(|p| p.column).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 5, 5, 5, 7, 8, 9]);
-        assert_eq!(renamed.place, Place { within: 3, ..Place::at(7, 1) });
+        assert_eq!(renamed.place, SourceLocation { within: 3, ..SourceLocation::at(7, 1) });
     }
 }

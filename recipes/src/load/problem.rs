@@ -277,7 +277,7 @@ impl Problems {
     }
 
     /// Adds a problem. What is wrong in one line of a block is reported for the first of its instances alone.
-    pub fn add(&mut self, place: Place, problem: Problem) {
+    pub fn add(&mut self, place: SourceLocation, problem: Problem) {
         self.failures += 1;
         if self.found.len() < LIMIT {
             let number = if place.within > 0 { place.within } else { self.current };
@@ -316,7 +316,7 @@ impl Problems {
         self.failures
     }
 
-    pub fn origin(&self, place: Place) -> Origin {
+    pub fn origin(&self, place: SourceLocation) -> Origin {
         Origin { file: self.file.clone(), line: place.line, column: place.column }
     }
 
@@ -329,17 +329,17 @@ impl Problems {
 
 /// Line and column, from 1, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct SourceLocation {
     pub line: u32,
     pub column: u32,
     /// The number of the instance of a block that this is a place of; 0 outside of all, and within a step, which knows its own.
     pub within: u32,
 }
 
-impl Place {
-    pub const START: Place = Place::at(1, 1);
+impl SourceLocation {
+    pub const START: SourceLocation = SourceLocation::at(1, 1);
 
-    pub const fn at(line: u32, column: u32) -> Place {
-        Place { line, column, within: 0 }
+    pub const fn at(line: u32, column: u32) -> SourceLocation {
+        SourceLocation { line, column, within: 0 }
     }
 }

@@ -8,8 +8,8 @@ use super::context::Context;
 use super::header::Header;
 use super::names::nearest;
 use super::operators;
-use super::parser::{Ast, Node};
-use super::problem::{Place, Problem, Problems};
+use super::parser::{Ast, ParsedExpr};
+use super::problem::{Problem, Problems, SourceLocation};
 use super::subscript::{self, Brackets};
 use super::value::{Factor, Value, scalar_indices, times};
 use super::yaml::Name;
@@ -32,7 +32,7 @@ pub struct Resolver<'a> {
 
 impl Resolver<'_> {
     /// One product term: decides what it sums.
-    fn product(&mut self, node: &Node, kept: &[String]) -> Option<Value> {
+    fn product(&mut self, node: &ParsedExpr, kept: &[String]) -> Option<Value> {
         let mut written = Vec::new();
         flatten(node, false, &mut written);
         let inside: Vec<Vec<String>> = written.iter().map(|(factor, _)| self.occurring(factor)).collect();
@@ -43,7 +43,7 @@ impl Resolver<'_> {
             if kept.contains(index) || !self.header.is_index(index) {
                 continue;
             }
-            let holders: Vec<&Node> =
+            let holders: Vec<&ParsedExpr> =
                 written.iter().zip(&inside).filter(|(_, indices)| indices.contains(index)).map(|((factor, _), _)| *factor).collect();
             match holders.as_slice() {
                 // Inside of a factor that is a sum or a call, the rule applies again.
@@ -98,7 +98,7 @@ impl Resolver<'_> {
     }
 
     /// A name without brackets: a constant, an index as a number, or a whole tensor.
-    fn word(&mut self, place: Place, name: &str, kept: &[String], quiet: bool) -> Option<Value> {
+    fn word(&mut self, place: SourceLocation, name: &str, kept: &[String], quiet: bool) -> Option<Value> {
         if name == "inf" {
             return Some(Value::Scalar(Scalar::Const(f64::INFINITY)));
         }
@@ -127,7 +127,7 @@ impl Resolver<'_> {
         Some(Value::Scalar(Scalar::Index(Expr::sym(name))))
     }
 
-    fn unknown_tensor(&mut self, place: Place, name: &str) {
+    fn unknown_tensor(&mut self, place: SourceLocation, name: &str) {
         let problem = match (self.absent)(name) {
             Absence::Because(problem) => problem,
             Absence::Reported => return self.problems.follow(),
@@ -142,13 +142,13 @@ impl Resolver<'_> {
     /// Whether an index may be meant to be summed in parts of a product: each taken alone would be, a factor that is no product, as
     /// `w[o,i] * x[i] + b[o]` is, or what stands in brackets, as in `x[k] * w[k] / (w[k] * w[k])`. Where one other factor has the index,
     /// as in `w[o,f] * (g[f] * u[f])`, it would be left alone there, and only the sum of all is a sum.
-    fn sums_a_part(&self, node: &Node, index: &String, holders: &[&Node]) -> bool {
-        let holds = |node: &&Node| self.occurring(node).contains(index);
-        let mut parts: Vec<&Node> = holders.iter().copied().filter(|factor| self.sums(factor, index)).collect();
+    fn sums_a_part(&self, node: &ParsedExpr, index: &String, holders: &[&ParsedExpr]) -> bool {
+        let holds = |node: &&ParsedExpr| self.occurring(node).contains(index);
+        let mut parts: Vec<&ParsedExpr> = holders.iter().copied().filter(|factor| self.sums(factor, index)).collect();
         for part in bracketed(node) {
             let mut factors = Vec::new();
             flatten(part, false, &mut factors);
-            let own: Vec<&Node> = factors.into_iter().map(|(factor, _)| factor).filter(holds).collect();
+            let own: Vec<&ParsedExpr> = factors.into_iter().map(|(factor, _)| factor).filter(holds).collect();
             if own.len() >= 2 && own.len() < holders.len() {
                 parts.extend(own);
             }
@@ -158,7 +158,7 @@ impl Resolver<'_> {
     }
 
     /// Whether an expression has a product that is summed over this index.
-    fn sums(&self, node: &Node, index: &String) -> bool {
+    fn sums(&self, node: &ParsedExpr, index: &String) -> bool {
         match &node.ast {
             Ast::Number(_) | Ast::List(_) | Ast::Slice(..) | Ast::Word(_) | Ast::Access(..) => false,
             Ast::Negative(of) => self.sums(of, index),
@@ -177,7 +177,7 @@ impl Resolver<'_> {
     }
 
     /// A tensor with subscripts: rank, sizes, repetition.
-    fn access(&mut self, place: Place, name: &str, subscripts: &[Node], fill: Option<&Node>) -> Option<Value> {
+    fn access(&mut self, place: SourceLocation, name: &str, subscripts: &[ParsedExpr], fill: Option<&ParsedExpr>) -> Option<Value> {
         let before = self.problems.failures();
         if subscripts.iter().any(|node| matches!(node.ast, Ast::Access(..))) {
             return self.gather(place, name, subscripts, fill);
@@ -245,7 +245,7 @@ impl Resolver<'_> {
     }
 
     /// A tensor some of whose subscripts are elements of other tensors.
-    fn gather(&mut self, place: Place, name: &str, subscripts: &[Node], fill: Option<&Node>) -> Option<Value> {
+    fn gather(&mut self, place: SourceLocation, name: &str, subscripts: &[ParsedExpr], fill: Option<&ParsedExpr>) -> Option<Value> {
         let before = self.problems.failures();
         if let Some(fill) = fill {
             self.problems.add(fill.place, Problem::GatherFill { tensor: name.into() });
@@ -303,7 +303,7 @@ impl Resolver<'_> {
     }
 
     /// The value after `else`: a number that the recipe alone determines.
-    fn fill(&mut self, node: &Node) -> Option<Fill> {
+    fn fill(&mut self, node: &ParsedExpr) -> Option<Fill> {
         let number = match self.value(node, &[])? {
             Value::Scalar(scalar) => scalar.constant(&Bindings::new()).ok(),
             _ => None,
@@ -315,7 +315,7 @@ impl Resolver<'_> {
     }
 
     /// Whether a subscript stays within its axis; where it does not and nothing is given for what lies outside, that is reported.
-    fn lies_inside(&mut self, tensor: &str, (axis, dim): (usize, &str), node: &Node, subscript: &Expr, filled: bool) -> bool {
+    fn lies_inside(&mut self, tensor: &str, (axis, dim): (usize, &str), node: &ParsedExpr, subscript: &Expr, filled: bool) -> bool {
         let size = self.header.dims.get(dim).and_then(|size| size.eval(&self.header.sizes).ok());
         let (Some((least, most)), Some(size)) = (subscript::reach(self.header, subscript), size) else {
             if !filled {
@@ -390,7 +390,7 @@ impl Context for Resolver<'_> {
         self.problems
     }
 
-    fn value(&mut self, node: &Node, kept: &[String]) -> Option<Value> {
+    fn value(&mut self, node: &ParsedExpr, kept: &[String]) -> Option<Value> {
         match &node.ast {
             Ast::Binary(Binary::Mul | Binary::Div, ..) | Ast::Negative(_) | Ast::Access(..) | Ast::Word(_) => self.product(node, kept),
             Ast::Number(value) => Some(Value::Scalar(Scalar::Const(*value))),
@@ -406,7 +406,7 @@ impl Context for Resolver<'_> {
         }
     }
 
-    fn occurring(&self, node: &Node) -> Vec<String> {
+    fn occurring(&self, node: &ParsedExpr) -> Vec<String> {
         let mut found: Vec<String> = Vec::new();
         let mut add = |indices: Vec<String>| {
             for index in indices {
@@ -436,8 +436,8 @@ impl Context for Resolver<'_> {
 }
 
 /// The factors of a product, through brackets and signs; `true` for those that divide.
-fn flatten<'a>(node: &'a Node, below: bool, into: &mut Vec<(&'a Node, bool)>) {
-    static MINUS: Node = Node { place: Place::START, ast: Ast::Number(-1.0) };
+fn flatten<'a>(node: &'a ParsedExpr, below: bool, into: &mut Vec<(&'a ParsedExpr, bool)>) {
+    static MINUS: ParsedExpr = ParsedExpr { place: SourceLocation::START, ast: Ast::Number(-1.0) };
     match &node.ast {
         Ast::Binary(Binary::Mul, a, b) => {
             flatten(a, below, into);
@@ -456,7 +456,7 @@ fn flatten<'a>(node: &'a Node, below: bool, into: &mut Vec<(&'a Node, bool)>) {
 }
 
 /// The products within a product that stand in brackets: without any, only the left of two factors is one.
-fn bracketed(node: &Node) -> Vec<&Node> {
+fn bracketed(node: &ParsedExpr) -> Vec<&ParsedExpr> {
     match &node.ast {
         Ast::Binary(Binary::Mul | Binary::Div, a, b) => {
             let own = matches!(&b.ast, Ast::Binary(Binary::Mul | Binary::Div, ..)).then_some(&**b);

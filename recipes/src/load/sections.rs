@@ -5,10 +5,10 @@ use super::header::{Constant, Header, Tensor};
 use super::initial::Initial;
 use super::names::{nearest, titled, usable};
 use super::phrase::Phrase;
-use super::problem::{Place, Problem, Problems};
+use super::problem::{Problem, Problems, SourceLocation};
 use super::resolve::{Absence, Resolver};
-use super::source::Source;
-use super::yaml::{Name, Node, Value};
+use super::source::RecipeText;
+use super::yaml::{Name, YamlNode, YamlValue};
 use super::{Overrides, lexer, number, parser, sizes, value};
 use indexmap::IndexMap;
 use sdfg::{Bindings, Bounds, Dtype, Role, Scalar};
@@ -50,7 +50,7 @@ const DECLARATIONS: usize = 4096;
 const PARTS: usize = 500;
 
 impl Header {
-    pub fn read(root: &Node, source: &Source, overrides: &Overrides, problems: &mut Problems) -> Header {
+    pub fn read(root: &YamlNode, source: &RecipeText, overrides: &Overrides, problems: &mut Problems) -> Header {
         let mut header = Header {
             model: String::new(),
             about: String::new(),
@@ -69,7 +69,7 @@ impl Header {
             upstream: vec![],
             loss: None,
         };
-        let Value::Map(entries) = &root.value else {
+        let YamlValue::Map(entries) = &root.value else {
             wrong(problems, root.place, "a recipe", "a mapping with `model`, `dims`, `inputs` and `steps`");
             return header;
         };
@@ -103,7 +103,7 @@ impl Header {
         }
         header.dtype = overrides.dtype.unwrap_or(header.dtype);
         match find("tf32").map(|node| (&node.value, node.place)) {
-            Some((Value::Bool(tf32), _)) => header.tf32 = *tf32,
+            Some((YamlValue::Bool(tf32), _)) => header.tf32 = *tf32,
             Some((_, place)) => wrong(problems, place, "`tf32`", "true or false"),
             None => {}
         }
@@ -134,7 +134,7 @@ impl Header {
         header
     }
 
-    fn read_constants(&mut self, node: &Node, source: &Source, problems: &mut Problems) {
+    fn read_constants(&mut self, node: &YamlNode, source: &RecipeText, problems: &mut Problems) {
         for (name, node) in declarations(node, "`constants`", problems) {
             usable(name, problems);
             let value = match (plain_number(&node.value), &node.value) {
@@ -143,7 +143,7 @@ impl Header {
                     problems.add(node.place, Problem::Syntax(why));
                     None
                 }
-                (None, Value::Text(text)) => self.constant(&name.text, node.place, text, source, problems),
+                (None, YamlValue::Text(text)) => self.constant(&name.text, node.place, text, source, problems),
                 _ => {
                     wrong(
                         problems,
@@ -161,7 +161,7 @@ impl Header {
     }
 
     /// The value of a constant that is written as an expression of numbers, sizes, and constants above it.
-    fn constant(&self, name: &str, place: Place, text: &str, source: &Source, problems: &mut Problems) -> Option<Scalar> {
+    fn constant(&self, name: &str, place: SourceLocation, text: &str, source: &RecipeText, problems: &mut Problems) -> Option<Scalar> {
         // In an instance of a block the text is no longer that of the file.
         let places = if place.within > 0 { vec![place; text.chars().count()] } else { source.places(place, text) };
         let parsed = lexer::words(text, &places, place).and_then(parser::expression);
@@ -184,7 +184,7 @@ impl Header {
         }
     }
 
-    fn read_tensors(&mut self, entries: &[(Name, Node)], kind: Kind, source: &Source, problems: &mut Problems) {
+    fn read_tensors(&mut self, entries: &[(Name, YamlNode)], kind: Kind, source: &RecipeText, problems: &mut Problems) {
         let role = if kind == Kind::Input { Role::Input } else { Role::Parameter };
         let is_state = kind == Kind::State;
         let keys: &[&str] = if is_state { &STATE_KEYS } else { &TENSOR_KEYS };
@@ -201,15 +201,15 @@ impl Header {
             let what = format!("the tensor `{}`", name.text);
             let (mut range, mut begins) = (None, None);
             match &value.value {
-                Value::List(_) => tensor.dims = self.axes(&name.text, value, &what, problems),
-                Value::Map(options) => {
+                YamlValue::List(_) => tensor.dims = self.axes(&name.text, value, &what, problems),
+                YamlValue::Map(options) => {
                     for (key, value) in options {
                         match (key.text.as_str(), &value.value) {
                             (unknown, _) if !keys.contains(&unknown) => problems
                                 .add(key.place, Problem::UnknownKey { key: unknown.into(), hint: nearest(unknown, keys.iter().copied()) }),
                             ("dims", _) => tensor.dims = self.axes(&name.text, value, &what, problems),
                             ("dtype", _) => tensor.dtype = dtype(value, problems).unwrap_or(own),
-                            ("grad", Value::Bool(grad)) => tensor.grad = *grad,
+                            ("grad", YamlValue::Bool(grad)) => tensor.grad = *grad,
                             ("range", _) => range = Some(value),
                             ("initial", _) if kind == Kind::Input => {
                                 let text = format!(
@@ -245,7 +245,7 @@ impl Header {
     }
 
     /// What a parameter begins with: a number, or a distribution such as `normal(0.02)`.
-    fn initial(&self, tensor: &str, node: &Node, source: &Source, problems: &mut Problems) -> Option<Initial> {
+    fn initial(&self, tensor: &str, node: &YamlNode, source: &RecipeText, problems: &mut Problems) -> Option<Initial> {
         match plain_number(&node.value) {
             Some(Ok(number)) => return Some(Initial::Constant(number)),
             Some(Err(why)) => {
@@ -254,7 +254,7 @@ impl Header {
             }
             None => {}
         }
-        if let Value::Text(text) = &node.value
+        if let YamlValue::Text(text) = &node.value
             && let Some((name, inner)) = text.trim().strip_suffix(')').and_then(|rest| rest.split_once('('))
             && Initial::NAMES.contains(&name.trim())
         {
@@ -269,7 +269,7 @@ impl Header {
     }
 
     /// The range of a tensor's values: `[low, high]`, or a text that may leave bounds out, such as `[0, size(c))`.
-    fn range(&self, tensor: &str, node: &Node, dtype: Dtype, source: &Source, problems: &mut Problems) -> Option<Bounds> {
+    fn range(&self, tensor: &str, node: &YamlNode, dtype: Dtype, source: &RecipeText, problems: &mut Problems) -> Option<Bounds> {
         let bad = |problems: &mut Problems| {
             wrong(
                 problems,
@@ -280,11 +280,11 @@ impl Header {
             None
         };
         let (bounds, open) = match &node.value {
-            Value::List(items) => match items.as_slice() {
+            YamlValue::List(items) => match items.as_slice() {
                 [low, high] => ([self.bound(tensor, low, source, problems)?, self.bound(tensor, high, source, problems)?], [false, false]),
                 _ => return bad(problems),
             },
-            Value::Text(text) => {
+            YamlValue::Text(text) => {
                 let text = text.trim();
                 let open = [text.starts_with('('), text.ends_with(')')];
                 let inner = text.strip_prefix(['[', '(']).and_then(|rest| rest.strip_suffix([']', ')']));
@@ -307,14 +307,14 @@ impl Header {
     }
 
     /// A bound that stands as an item of a list.
-    fn bound(&self, tensor: &str, node: &Node, source: &Source, problems: &mut Problems) -> Option<Scalar> {
+    fn bound(&self, tensor: &str, node: &YamlNode, source: &RecipeText, problems: &mut Problems) -> Option<Scalar> {
         match (plain_number(&node.value), &node.value) {
             (Some(Ok(number)), _) => Some(Scalar::Const(number)),
             (Some(Err(why)), _) => {
                 problems.add(node.place, Problem::Syntax(why));
                 None
             }
-            (None, Value::Text(text)) => self.constant(tensor, node.place, text, source, problems),
+            (None, YamlValue::Text(text)) => self.constant(tensor, node.place, text, source, problems),
             _ => {
                 wrong(problems, node.place, &format!("a bound of `{tensor}`"), "a number, or an expression of numbers and sizes");
                 None
@@ -322,7 +322,7 @@ impl Header {
         }
     }
 
-    fn axes(&self, tensor: &str, node: &Node, what: &str, problems: &mut Problems) -> Vec<String> {
+    fn axes(&self, tensor: &str, node: &YamlNode, what: &str, problems: &mut Problems) -> Vec<String> {
         let mut axes: Vec<String> = Vec::new();
         for dim in words(node, what, problems).unwrap_or_default() {
             if !self.dims.contains_key(&dim.text) {
@@ -336,8 +336,8 @@ impl Header {
         axes
     }
 
-    fn read_steps(&mut self, node: &Node, source: &Source, problems: &mut Problems) {
-        let Value::List(items) = &node.value else {
+    fn read_steps(&mut self, node: &YamlNode, source: &RecipeText, problems: &mut Problems) {
+        let YamlValue::List(items) = &node.value else {
             return wrong(problems, node.place, "`steps`", "a list of steps, each `- name[index, …] = expression`");
         };
         if items.is_empty() {
@@ -346,42 +346,42 @@ impl Header {
         if items.len() > STEPS {
             return problems.add(node.place, Problem::TooMany { what: "steps".into(), count: items.len(), limit: STEPS });
         }
-        let step = |item: &Node| match &item.value {
-            Value::Phrase(phrase) => Some(phrase.clone()),
+        let step = |item: &YamlNode| match &item.value {
+            YamlValue::Phrase(phrase) => Some(phrase.clone()),
             _ => text(item, "a step", problems).map(|name| Phrase::written(name.place, &name.text, source)),
         };
         self.steps = items.iter().filter_map(step).collect();
     }
 
     /// One line or a list of them: which lines there can be is for [`super::update`] to say.
-    fn read_update(&mut self, node: &Node, source: &Source, problems: &mut Problems) {
+    fn read_update(&mut self, node: &YamlNode, source: &RecipeText, problems: &mut Problems) {
         let items = match &node.value {
-            Value::List(items) if items.len() > STEPS => {
+            YamlValue::List(items) if items.len() > STEPS => {
                 return problems.add(node.place, Problem::TooMany { what: "lines of `update`".into(), count: items.len(), limit: STEPS });
             }
-            Value::List(items) if !items.is_empty() => items.as_slice(),
-            Value::Text(_) | Value::Phrase(_) => std::slice::from_ref(node),
+            YamlValue::List(items) if !items.is_empty() => items.as_slice(),
+            YamlValue::Text(_) | YamlValue::Phrase(_) => std::slice::from_ref(node),
             _ => {
                 let expected = "a line or a list of lines, such as `sgd(rate: 0.01)` or `w[o,i] = w - 0.01 * d_w`";
                 return wrong(problems, node.place, "`update`", expected);
             }
         };
-        let line = |item: &Node| match &item.value {
-            Value::Phrase(phrase) => Some(phrase.clone()),
+        let line = |item: &YamlNode| match &item.value {
+            YamlValue::Phrase(phrase) => Some(phrase.clone()),
             _ => text(item, "a line of `update`", problems).map(|name| Phrase::written(name.place, &name.text, source)),
         };
         self.update = items.iter().filter_map(line).collect();
     }
 
-    fn read_train(&mut self, node: &Node, problems: &mut Problems) {
-        let Value::Map(entries) = &node.value else {
+    fn read_train(&mut self, node: &YamlNode, problems: &mut Problems) {
+        let YamlValue::Map(entries) = &node.value else {
             return wrong(problems, node.place, "`train`", "a mapping, {upstream: NAME}, {upstream: [NAME, …]} or {loss: NAME}");
         };
         for (key, value) in entries {
             match key.text.as_str() {
                 "upstream" => match &value.value {
-                    Value::List(items) if items.is_empty() => wrong(problems, value.place, "`upstream`", "at least one name"),
-                    Value::List(_) => self.upstream = words(value, "`upstream`", problems).unwrap_or_default(),
+                    YamlValue::List(items) if items.is_empty() => wrong(problems, value.place, "`upstream`", "at least one name"),
+                    YamlValue::List(_) => self.upstream = words(value, "`upstream`", problems).unwrap_or_default(),
                     _ => self.upstream.extend(text(value, "`upstream`", problems)),
                 },
                 "loss" => self.loss = text(value, "`loss`", problems),
@@ -410,7 +410,7 @@ fn split(text: &str) -> Option<(&str, &str)> {
     at.map(|(at, _)| (&text[..at], &text[at + 1..]))
 }
 
-fn wrong(problems: &mut Problems, place: Place, what: &str, expected: &str) {
+fn wrong(problems: &mut Problems, place: SourceLocation, what: &str, expected: &str) {
     problems.add(place, Problem::WrongKind { what: what.into(), expected: expected.into() });
 }
 
@@ -419,9 +419,9 @@ fn unnamed(recipe: Dtype, role: Role) -> Dtype {
     if role == Role::Parameter { recipe.accumulator() } else { recipe }
 }
 
-fn text(node: &Node, what: &str, problems: &mut Problems) -> Option<Name> {
+fn text(node: &YamlNode, what: &str, problems: &mut Problems) -> Option<Name> {
     match &node.value {
-        Value::Text(text) => Some(Name { place: node.place, text: text.clone() }),
+        YamlValue::Text(text) => Some(Name { place: node.place, text: text.clone() }),
         _ => {
             wrong(problems, node.place, what, "a text");
             None
@@ -433,39 +433,39 @@ fn text(node: &Node, what: &str, problems: &mut Problems) -> Option<Name> {
 ///
 /// # Errors
 /// A number that would become another one.
-fn plain_number(value: &Value) -> Option<Result<f64, String>> {
+fn plain_number(value: &YamlValue) -> Option<Result<f64, String>> {
     let signed = |text: &str| {
         let (sign, digits) = text.strip_prefix('-').map_or((1.0, text.strip_prefix('+').unwrap_or(text)), |digits| (-1.0, digits));
         digits.starts_with(|c: char| c.is_ascii_digit() || c == '.').then(|| number::read(digits).map(|value| sign * value))
     };
     match value {
-        Value::Int(n) => signed(&n.to_string()),
-        Value::Float(x, written) if written.trim_start_matches(['-', '+']).eq_ignore_ascii_case(".inf") => Some(Ok(*x)),
-        Value::Float(x, written) if x.is_nan() => Some(Err(format!("`{written}` is not a number"))),
-        Value::Float(_, written) => signed(written),
+        YamlValue::Int(n) => signed(&n.to_string()),
+        YamlValue::Float(x, written) if written.trim_start_matches(['-', '+']).eq_ignore_ascii_case(".inf") => Some(Ok(*x)),
+        YamlValue::Float(x, written) if x.is_nan() => Some(Err(format!("`{written}` is not a number"))),
+        YamlValue::Float(_, written) => signed(written),
         // YAML 1.2 wants a point in `1e-5`; people do not.
-        Value::Text(text) if text.parse::<f64>().is_ok() => signed(text),
+        YamlValue::Text(text) if text.parse::<f64>().is_ok() => signed(text),
         _ => None,
     }
 }
 
-fn words(node: &Node, what: &str, problems: &mut Problems) -> Option<Vec<Name>> {
-    let Value::List(items) = &node.value else {
+fn words(node: &YamlNode, what: &str, problems: &mut Problems) -> Option<Vec<Name>> {
+    let YamlValue::List(items) = &node.value else {
         wrong(problems, node.place, what, "a list of names, such as [x, y]");
         return None;
     };
     Some(items.iter().filter_map(|item| text(item, &format!("an item of {what}"), problems)).collect())
 }
 
-fn declarations<'a>(node: &'a Node, what: &str, problems: &mut Problems) -> &'a [(Name, Node)] {
+fn declarations<'a>(node: &'a YamlNode, what: &str, problems: &mut Problems) -> &'a [(Name, YamlNode)] {
     match &node.value {
-        Value::Map(entries) if entries.len() > DECLARATIONS => {
+        YamlValue::Map(entries) if entries.len() > DECLARATIONS => {
             let what = format!("entries in {what}");
             problems.add(node.place, Problem::TooMany { what, count: entries.len(), limit: DECLARATIONS });
             &[]
         }
-        Value::Map(entries) => entries,
-        Value::Null => &[],
+        YamlValue::Map(entries) => entries,
+        YamlValue::Null => &[],
         _ => {
             wrong(problems, node.place, what, "a mapping");
             &[]
@@ -473,7 +473,7 @@ fn declarations<'a>(node: &'a Node, what: &str, problems: &mut Problems) -> &'a 
     }
 }
 
-fn dtype(node: &Node, problems: &mut Problems) -> Option<Dtype> {
+fn dtype(node: &YamlNode, problems: &mut Problems) -> Option<Dtype> {
     let name = text(node, "`dtype`", problems)?;
     let found = Dtype::from_name(&name.text);
     if found.is_none() {

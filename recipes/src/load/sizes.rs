@@ -6,8 +6,8 @@
 use super::canonical::canonical;
 use super::names::{nearest, usable};
 use super::number;
-use super::problem::{Place, Problem, Problems};
-use super::yaml::{Name, Node, Value};
+use super::problem::{Problem, Problems, SourceLocation};
+use super::yaml::{Name, YamlNode, YamlValue};
 use indexmap::IndexMap;
 use sdfg::{Bindings, Expr};
 use std::collections::BTreeMap;
@@ -20,29 +20,29 @@ const WORDS: usize = 200;
 
 /// Dim → symbolic size, and size symbol → value.
 pub fn read(
-    place: Place,
-    entries: &[(Name, Node)],
+    place: SourceLocation,
+    entries: &[(Name, YamlNode)],
     overrides: &[(String, i64)],
     problems: &mut Problems,
 ) -> (IndexMap<String, Expr>, Bindings) {
-    let mut bound: IndexMap<&str, (Place, i64)> = IndexMap::new();
-    let mut derived: IndexMap<&str, (Place, Expr)> = IndexMap::new();
+    let mut bound: IndexMap<&str, (SourceLocation, i64)> = IndexMap::new();
+    let mut derived: IndexMap<&str, (SourceLocation, Expr)> = IndexMap::new();
     for (name, node) in entries {
         usable(name, problems);
         match &node.value {
-            Value::Int(value) => {
+            YamlValue::Int(value) => {
                 bound.insert(&name.text, (node.place, *value));
             }
             // The length bounds the depth of the expression.
-            Value::Text(text) if written(text) > WORDS => {
+            YamlValue::Text(text) if written(text) > WORDS => {
                 problems.add(node.place, too_long(&name.text));
                 bound.insert(&name.text, (node.place, 1));
             }
-            Value::Text(text) if zeros(text).is_some() => {
+            YamlValue::Text(text) if zeros(text).is_some() => {
                 problems.add(node.place, Problem::NoSize { dim: name.text.clone(), why: zeros(text).unwrap_or_default() });
                 bound.insert(&name.text, (node.place, 1));
             }
-            Value::Text(text) => match text.parse::<Expr>() {
+            YamlValue::Text(text) => match text.parse::<Expr>() {
                 Ok(expr) => {
                     derived.insert(&name.text, (node.place, expr));
                 }
@@ -51,7 +51,7 @@ pub fn read(
                     bound.insert(&name.text, (node.place, 1));
                 }
             },
-            Value::Float(value, written) => {
+            YamlValue::Float(value, written) => {
                 let whole = value.fract() == 0.0 && (1.0..LIMIT as f64).contains(value);
                 let why = number::octal(written).unwrap_or_else(|| match whole {
                     true => format!("write it without point or exponent, as {value}"),
@@ -60,7 +60,7 @@ pub fn read(
                 problems.add(node.place, Problem::NoSize { dim: name.text.clone(), why });
                 bound.insert(&name.text, (node.place, 1));
             }
-            Value::Null => {
+            YamlValue::Null => {
                 let why = "nothing, or null, stands here; write a whole number, another dim, or an expression such as 4*i".into();
                 problems.add(node.place, Problem::NoSize { dim: name.text.clone(), why });
                 bound.insert(&name.text, (node.place, 1));
@@ -100,10 +100,10 @@ fn zeros(definition: &str) -> Option<String> {
 }
 
 fn apply(
-    place: Place,
+    place: SourceLocation,
     overrides: &[(String, i64)],
-    bound: &mut IndexMap<&str, (Place, i64)>,
-    derived: &IndexMap<&str, (Place, Expr)>,
+    bound: &mut IndexMap<&str, (SourceLocation, i64)>,
+    derived: &IndexMap<&str, (SourceLocation, Expr)>,
     problems: &mut Problems,
 ) {
     for (name, value) in overrides {
@@ -118,8 +118,8 @@ fn apply(
 }
 
 /// Resolves definitions until none is left or none can be.
-fn define(derived: &IndexMap<&str, (Place, Expr)>, dims: &mut IndexMap<String, Expr>, sizes: &Bindings, problems: &mut Problems) {
-    let mut waiting: Vec<(&str, Place, &Expr)> = Vec::new();
+fn define(derived: &IndexMap<&str, (SourceLocation, Expr)>, dims: &mut IndexMap<String, Expr>, sizes: &Bindings, problems: &mut Problems) {
+    let mut waiting: Vec<(&str, SourceLocation, &Expr)> = Vec::new();
     for (name, (place, expr)) in derived {
         let unknown: Vec<String> =
             expr.symbols().into_iter().filter(|s| !dims.contains_key(s) && !derived.contains_key(s.as_str())).collect();

@@ -1,6 +1,6 @@
 //! The text of a recipe, and where in it a step's characters stand.
 
-use super::problem::Place;
+use super::problem::SourceLocation;
 
 /// What a blank after a colon inside `steps` becomes; the step grammar treats it as a blank.
 const SHIELD: char = '\u{a0}';
@@ -9,12 +9,12 @@ const SHIELD: char = '\u{a0}';
 ///
 /// YAML reads `softmax(x, over: k)` in an unquoted step as a mapping, because of the colon and the blank. Inside the
 /// `steps` section, and the `steps` of a block, that blank becomes a no-break space, which leaves every column where it was.
-pub struct Source {
+pub struct RecipeText {
     pub text: String,
     lines: Vec<Vec<char>>,
 }
 
-impl Source {
+impl RecipeText {
     pub fn new(text: &str) -> Self {
         let mut shielded = String::with_capacity(text.len());
         // How far the key `steps` is indented whose steps these lines are, and whether the section is that of blocks.
@@ -42,13 +42,13 @@ impl Source {
             }
         }
         let lines = shielded.lines().map(|l| l.chars().collect()).collect();
-        Source { text: shielded, lines }
+        RecipeText { text: shielded, lines }
     }
 
     /// The place of each character of a scalar that begins at `start`, found by walking along both.
     ///
     /// Quotes, escapes, block indicators and folded line ends are skipped in the source.
-    pub fn places(&self, start: Place, value: &str) -> Vec<Place> {
+    pub fn places(&self, start: SourceLocation, value: &str) -> Vec<SourceLocation> {
         let mut line = start.line.saturating_sub(1) as usize;
         let mut column = start.column.saturating_sub(1) as usize;
         let mut places = Vec::with_capacity(value.len());
@@ -56,7 +56,7 @@ impl Source {
             if !c.is_whitespace() {
                 (line, column) = self.find(c, line, column).unwrap_or((line, column));
             }
-            places.push(Place::at(line as u32 + 1, column as u32 + 1));
+            places.push(SourceLocation::at(line as u32 + 1, column as u32 + 1));
             if !c.is_whitespace() || self.lines.get(line).is_some_and(|l| l.get(column).is_some_and(|s| s.is_whitespace())) {
                 column += 1;
             }
@@ -65,7 +65,7 @@ impl Source {
     }
 
     /// The number that begins at a place, as it is written.
-    pub fn number(&self, place: Place) -> Option<String> {
+    pub fn number(&self, place: SourceLocation) -> Option<String> {
         let line = self.lines.get(place.line.checked_sub(1)? as usize)?;
         let rest = line.get(place.column.checked_sub(1)? as usize..)?;
         let text: String = rest.iter().take_while(|c| !c.is_whitespace() && !matches!(c, ',' | ']' | '}')).collect();
@@ -107,21 +107,21 @@ mod tests {
 
     #[test]
     fn only_steps_are_shielded() {
-        let source = Source::new("dims: {b: 8}\nsteps:\n  - a = softmax(x, over: k)\ntrain: {upstream: a}\n");
+        let source = RecipeText::new("dims: {b: 8}\nsteps:\n  - a = softmax(x, over: k)\ntrain: {upstream: a}\n");
         assert_eq!(source.text, "dims: {b: 8}\nsteps:\n  - a = softmax(x, over:\u{a0}k)\ntrain: {upstream: a}\n");
     }
 
     #[test]
     fn steps_of_blocks_are_shielded_up_to_the_next_key() {
         let text = "blocks:\n  a:\n    inputs: {x: [n]}\n    steps:\n    - y = max(x, over: n)\n    outputs: [y]\nsteps:\n- z = a(x)\n";
-        let source = Source::new(text);
+        let source = RecipeText::new(text);
         assert_eq!(source.text, text.replace("over: n", "over:\u{a0}n"));
     }
 
     #[test]
     fn quoted_characters_are_found_in_place() {
-        let source = Source::new("steps:\n  - \"a = b\"\n");
-        let places = source.places(Place::at(2, 5), "a = b");
+        let source = RecipeText::new("steps:\n  - \"a = b\"\n");
+        let places = source.places(SourceLocation::at(2, 5), "a = b");
         assert_eq!(places.iter().map(|p| p.column).collect::<Vec<_>>(), [6, 7, 8, 9, 10]);
     }
 }

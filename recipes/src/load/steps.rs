@@ -6,8 +6,8 @@ use super::lexer;
 use super::lower::Lowering;
 use super::names::usable;
 use super::operators::sugar;
-use super::parser::{self, Ast, Node, Step};
-use super::problem::{Place, Problem, Problems};
+use super::parser::{self, Ast, ParsedExpr, ParsedStep};
+use super::problem::{Problem, Problems, SourceLocation};
 use super::resolve::{Absence, Resolver};
 use super::subscript::{self, Brackets};
 use super::value::Value;
@@ -24,7 +24,7 @@ pub struct Steps {
     pub containers: Vec<Container>,
     pub operations: Vec<Operation>,
     /// Results in order of assignment, with their places.
-    pub results: IndexMap<String, Place>,
+    pub results: IndexMap<String, SourceLocation>,
     /// Tensors that some step reads; what steps that need each other read at other times does not count.
     pub read: IndexSet<String>,
     /// Results that a step above their own reads at another time.
@@ -41,11 +41,11 @@ struct Assignment {
 pub(super) struct Assigned {
     pub name: Name,
     pub indices: Vec<Name>,
-    pub value: Node,
+    pub value: ParsedExpr,
 }
 
 impl Assigned {
-    pub fn of(step: Step) -> Result<Assigned, (Place, Problem)> {
+    pub fn of(step: ParsedStep) -> Result<Assigned, (SourceLocation, Problem)> {
         let indices = subscript::dims(Brackets::Assigned, &step.subscripts)?;
         subscript::check(&step.value)?;
         Ok(Assigned { name: step.name, indices, value: step.value })
@@ -160,7 +160,7 @@ impl Steps {
                 left.push(index.text.clone());
             }
         }
-        let at_other_times = |tensor: &str, subscripts: &[Node]| recurrent.together(&name.text, tensor) && is_shifted(subscripts);
+        let at_other_times = |tensor: &str, subscripts: &[ParsedExpr]| recurrent.together(&name.text, tensor) && is_shifted(subscripts);
         names_but(&step.value, &at_other_times, &mut self.read);
         let mut resolver = Resolver { header, problems, absent };
         resolver.distinct(&name.text, &step.indices);
@@ -288,22 +288,22 @@ impl Recurrent {
 }
 
 /// Whether an expression reads one of some tensors under a subscript that is no plain index.
-fn reads_shifted(node: &Node, of: &[&str]) -> bool {
+fn reads_shifted(node: &ParsedExpr, of: &[&str]) -> bool {
     let own = matches!(&node.ast, Ast::Access(name, subscripts, _) if of.contains(&name.as_str()) && is_shifted(subscripts));
     own || node.parts().into_iter().any(|part| reads_shifted(part, of))
 }
 
-fn is_shifted(subscripts: &[Node]) -> bool {
+fn is_shifted(subscripts: &[ParsedExpr]) -> bool {
     subscripts.iter().any(|subscript| !matches!(subscript.ast, Ast::Word(_)))
 }
 
 /// Every name that may be a tensor in an expression.
-pub(super) fn names(node: &Node, found: &mut IndexSet<String>) {
+pub(super) fn names(node: &ParsedExpr, found: &mut IndexSet<String>) {
     names_but(node, &|_, _| false, found);
 }
 
 /// As [`names`], without the accesses that do not count.
-fn names_but(node: &Node, skips: &dyn Fn(&str, &[Node]) -> bool, found: &mut IndexSet<String>) {
+fn names_but(node: &ParsedExpr, skips: &dyn Fn(&str, &[ParsedExpr]) -> bool, found: &mut IndexSet<String>) {
     match &node.ast {
         Ast::List(_) => {}
         // Names in subscripts are those of dims and constants, but for tensors that are read there.

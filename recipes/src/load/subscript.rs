@@ -5,8 +5,8 @@
 //! element must lie inside under the recipe's sizes.
 
 use super::header::Header;
-use super::parser::{Argument, Ast, Node};
-use super::problem::{Place, Problem};
+use super::parser::{Argument, Ast, ParsedExpr};
+use super::problem::{Problem, SourceLocation};
 use super::yaml::Name;
 use sdfg::affine::{Affine, interval};
 use sdfg::{Binary, Expr, Scalar};
@@ -22,14 +22,14 @@ pub enum Brackets<'a> {
     List,
 }
 
-type Fault = (Place, Problem);
+type Fault = (SourceLocation, Problem);
 
 /// The dims that are named where each subscript is the name of one: on the left and after `over:`.
 ///
 /// # Errors
 /// The first subscript that is another expression, with the way around it.
-pub fn dims(brackets: Brackets, subscripts: &[Node]) -> Result<Vec<Name>, Fault> {
-    let dim = |node: &Node| match &node.ast {
+pub fn dims(brackets: Brackets, subscripts: &[ParsedExpr]) -> Result<Vec<Name>, Fault> {
+    let dim = |node: &ParsedExpr| match &node.ast {
         Ast::Word(name) => Ok(Name { place: node.place, text: name.clone() }),
         _ => Err((node.place, Problem::Syntax(instead(brackets, node)))),
     };
@@ -40,7 +40,7 @@ pub fn dims(brackets: Brackets, subscripts: &[Node]) -> Result<Vec<Name>, Fault>
 ///
 /// # Errors
 /// The first subscript that holds what no subscript can, with the way around it.
-pub fn check(expression: &Node) -> Result<(), Fault> {
+pub fn check(expression: &ParsedExpr) -> Result<(), Fault> {
     if let Ast::Access(tensor, subscripts, _) = &expression.ast {
         // A subscript may be an element of another tensor, whose own subscripts are checked below.
         for node in subscripts.iter().filter(|node| !matches!(node.ast, Ast::Access(..))) {
@@ -53,12 +53,12 @@ pub fn check(expression: &Node) -> Result<(), Fault> {
     expression.parts().into_iter().try_for_each(check)
 }
 
-fn parts(node: &Node, holds: &mut impl FnMut(&Node) -> bool) -> bool {
+fn parts(node: &ParsedExpr, holds: &mut impl FnMut(&ParsedExpr) -> bool) -> bool {
     holds(node) && node.parts().into_iter().all(|part| parts(part, holds))
 }
 
 /// Whether an expression may stand in a subscript, apart from its parts.
-fn is_arithmetic(node: &Node) -> bool {
+fn is_arithmetic(node: &ParsedExpr) -> bool {
     match &node.ast {
         Ast::Number(value) => value.fract() == 0.0 && value.abs() < 2f64.powi(53),
         Ast::Word(_) | Ast::Negative(_) | Ast::Binary(Binary::Add | Binary::Sub | Binary::Mul | Binary::Div, ..) => true,
@@ -73,7 +73,7 @@ fn is_arithmetic(node: &Node) -> bool {
 ///
 /// # Errors
 /// A name that is no dim and no constant; what is not affine.
-pub fn expression(header: &Header, tensor: &str, node: &Node) -> Result<Expr, Fault> {
+pub fn expression(header: &Header, tensor: &str, node: &ParsedExpr) -> Result<Expr, Fault> {
     let is_index = |name: &str| header.is_index(name);
     match &node.ast {
         Ast::Number(value) => Ok(Expr::Int(*value as i64)),
@@ -99,9 +99,11 @@ pub fn expression(header: &Header, tensor: &str, node: &Node) -> Result<Expr, Fa
             canonical(header, whole, tensor, node)
         }
         Ast::Call(name, arguments) => match (name.as_str(), arguments.first().map(|argument| &argument.value)) {
-            ("size", Some(Node { ast: Ast::Word(dim), .. })) if is_index(dim) => Ok(header.dims.get(dim).cloned().unwrap_or(Expr::Int(1))),
-            ("size", Some(Node { ast: Ast::Word(dim), place })) => Err((*place, header.unknown_dim(dim))),
-            ("floor", Some(Node { ast: Ast::Binary(Binary::Div, a, b), place })) => {
+            ("size", Some(ParsedExpr { ast: Ast::Word(dim), .. })) if is_index(dim) => {
+                Ok(header.dims.get(dim).cloned().unwrap_or(Expr::Int(1)))
+            }
+            ("size", Some(ParsedExpr { ast: Ast::Word(dim), place })) => Err((*place, header.unknown_dim(dim))),
+            ("floor", Some(ParsedExpr { ast: Ast::Binary(Binary::Div, a, b), place })) => {
                 let (a, b) = (expression(header, tensor, a)?, expression(header, tensor, b)?);
                 match b.eval(&header.sizes) {
                     Ok(1..) => Ok(a.floor_div(b)),
@@ -122,7 +124,7 @@ fn multiple(header: &Header, by: &Expr, e: Expr) -> Option<Expr> {
 }
 
 /// The same expression in one form, if it is affine; quotients that are rounded down stay what they are.
-fn canonical(header: &Header, e: Expr, tensor: &str, node: &Node) -> Result<Expr, Fault> {
+fn canonical(header: &Header, e: Expr, tensor: &str, node: &ParsedExpr) -> Result<Expr, Fault> {
     let is_index = |name: &str| header.is_index(name);
     if let Some(affine) = Affine::of(&e, &is_index) {
         return Ok(affine.expr());
@@ -162,12 +164,12 @@ fn unknown(header: &Header, name: &str) -> Problem {
     header.unknown_dim(name)
 }
 
-fn fault(tensor: &str, node: &Node, why: &str) -> Fault {
+fn fault(tensor: &str, node: &ParsedExpr, why: &str) -> Fault {
     (node.place, Problem::Subscript { tensor: tensor.into(), subscript: node.to_string(), why: why.into() })
 }
 
 /// The indices that a subscript mentions, in order of appearance; an operand of `size` is the name of a dim.
-pub fn indices(node: &Node, header: &Header) -> Vec<String> {
+pub fn indices(node: &ParsedExpr, header: &Header) -> Vec<String> {
     match &node.ast {
         Ast::Word(name) if header.is_index(name) => vec![name.clone()],
         Ast::Word(_) => vec![],
@@ -187,7 +189,7 @@ pub fn reach(header: &Header, subscript: &Expr) -> Option<(i64, i64)> {
 }
 
 /// Why an expression is no subscript, and what to write in its place.
-fn instead(brackets: Brackets, subscript: &Node) -> String {
+fn instead(brackets: Brackets, subscript: &ParsedExpr) -> String {
     let tensor = match brackets {
         Brackets::List => return format!("`{subscript}` is no dim: after `over:` stand names of dims"),
         Brackets::Assigned => {

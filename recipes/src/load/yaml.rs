@@ -1,8 +1,8 @@
 //! YAML as a tree in which every node knows its place.
 
 use super::phrase::Phrase;
-use super::problem::{Place, Problem};
-use super::source::Source;
+use super::problem::{Problem, SourceLocation};
+use super::source::RecipeText;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_yaml::budget::BudgetBreach;
 use serde_yaml::granit_parser::ErrorKind;
@@ -13,13 +13,13 @@ use std::fmt;
 const DEPTH: usize = 32;
 
 #[derive(Clone, Debug)]
-pub struct Node {
-    pub place: Place,
-    pub value: Value,
+pub struct YamlNode {
+    pub place: SourceLocation,
+    pub value: YamlValue,
 }
 
 #[derive(Clone, Debug)]
-pub enum Value {
+pub enum YamlValue {
     Null,
     Bool(bool),
     Int(i64),
@@ -28,14 +28,14 @@ pub enum Value {
     Text(String),
     /// A step that was written out of a block, or that stands beside one that was.
     Phrase(Phrase),
-    List(Vec<Node>),
-    Map(Vec<(Name, Node)>),
+    List(Vec<YamlNode>),
+    Map(Vec<(Name, YamlNode)>),
 }
 
 /// A key or other word with its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Name {
-    pub place: Place,
+    pub place: SourceLocation,
     pub text: String,
 }
 
@@ -43,7 +43,7 @@ pub struct Name {
 ///
 /// # Errors
 /// Broken YAML, a duplicate key, or more than [`DEPTH`] levels, with the place.
-pub fn read(source: &Source) -> Result<Node, (Place, Problem)> {
+pub fn read(source: &RecipeText) -> Result<YamlNode, (SourceLocation, Problem)> {
     let mut options = serde_yaml::Options::default();
     options.strict_booleans = true;
     // Whoever reads a value says what may not be infinite.
@@ -53,13 +53,13 @@ pub fn read(source: &Source) -> Result<Node, (Place, Problem)> {
         budget.max_depth = DEPTH;
         budget.flow_nesting_limit = DEPTH;
     }
-    let tree: Result<Spanned<Value>, _> = serde_yaml::from_str_with_options(&source.text, options);
+    let tree: Result<Spanned<YamlValue>, _> = serde_yaml::from_str_with_options(&source.text, options);
     let tree = tree.map(|tree| {
         let mut tree = node(tree);
         as_written(&mut tree, source);
         tree
     });
-    tree.map_err(|error| (error.location().map_or(Place::START, place), problem(error.without_snippet())))
+    tree.map_err(|error| (error.location().map_or(SourceLocation::START, place), problem(error.without_snippet())))
 }
 
 /// An error of the parser, in words of the file where the parser speaks of itself.
@@ -83,30 +83,30 @@ fn problem(error: &Error) -> Problem {
     Problem::Yaml(said.replace('\u{a0}', " ").chars().map(spelled).collect())
 }
 
-fn place(location: Location) -> Place {
+fn place(location: Location) -> SourceLocation {
     let number = |n: u64| u32::try_from(n).unwrap_or(u32::MAX).max(1);
-    Place::at(number(location.line()), number(location.column()))
+    SourceLocation::at(number(location.line()), number(location.column()))
 }
 
-fn node(spanned: Spanned<Value>) -> Node {
-    Node { place: place(spanned.referenced), value: spanned.value }
+fn node(spanned: Spanned<YamlValue>) -> YamlNode {
+    YamlNode { place: place(spanned.referenced), value: spanned.value }
 }
 
 /// Gives the numbers of a tree the text that stands in the file: their values may have lost digits.
-fn as_written(tree: &mut Node, source: &Source) {
+fn as_written(tree: &mut YamlNode, source: &RecipeText) {
     match &mut tree.value {
-        Value::Float(_, text) => {
+        YamlValue::Float(_, text) => {
             if let Some(written) = source.number(tree.place) {
                 *text = written;
             }
         }
-        Value::List(items) => items.iter_mut().for_each(|item| as_written(item, source)),
-        Value::Map(entries) => entries.iter_mut().for_each(|(_, value)| as_written(value, source)),
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Text(_) | Value::Phrase(_) => {}
+        YamlValue::List(items) => items.iter_mut().for_each(|item| as_written(item, source)),
+        YamlValue::Map(entries) => entries.iter_mut().for_each(|(_, value)| as_written(value, source)),
+        YamlValue::Null | YamlValue::Bool(_) | YamlValue::Int(_) | YamlValue::Text(_) | YamlValue::Phrase(_) => {}
     }
 }
 
-impl<'de> Deserialize<'de> for Value {
+impl<'de> Deserialize<'de> for YamlValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Tree)
     }
@@ -115,61 +115,61 @@ impl<'de> Deserialize<'de> for Value {
 struct Tree;
 
 impl<'de> Visitor<'de> for Tree {
-    type Value = Value;
+    type Value = YamlValue;
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str("a number, a text, a list or a mapping")
     }
 
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn visit_unit<E>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Null)
     }
 
-    fn visit_none<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn visit_none<E>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Null)
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
+    fn visit_bool<E>(self, value: bool) -> Result<YamlValue, E> {
+        Ok(YamlValue::Bool(value))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::Int(value))
+    fn visit_i64<E>(self, value: i64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Int(value))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(i64::try_from(value).map_or(Value::Float(value as f64, value.to_string()), Value::Int))
+    fn visit_u64<E>(self, value: u64) -> Result<YamlValue, E> {
+        Ok(i64::try_from(value).map_or(YamlValue::Float(value as f64, value.to_string()), YamlValue::Int))
     }
 
-    fn visit_i128<E>(self, value: i128) -> Result<Value, E> {
-        Ok(i64::try_from(value).map_or(Value::Float(value as f64, value.to_string()), Value::Int))
+    fn visit_i128<E>(self, value: i128) -> Result<YamlValue, E> {
+        Ok(i64::try_from(value).map_or(YamlValue::Float(value as f64, value.to_string()), YamlValue::Int))
     }
 
-    fn visit_u128<E>(self, value: u128) -> Result<Value, E> {
-        Ok(i64::try_from(value).map_or(Value::Float(value as f64, value.to_string()), Value::Int))
+    fn visit_u128<E>(self, value: u128) -> Result<YamlValue, E> {
+        Ok(i64::try_from(value).map_or(YamlValue::Float(value as f64, value.to_string()), YamlValue::Int))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Value::Float(value, value.to_string()))
+    fn visit_f64<E>(self, value: f64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Float(value, value.to_string()))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::Text(value.to_string()))
+    fn visit_str<E>(self, value: &str) -> Result<YamlValue, E> {
+        Ok(YamlValue::Text(value.to_string()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<YamlValue, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element::<Spanned<Value>>()? {
+        while let Some(item) = items.next_element::<Spanned<YamlValue>>()? {
             list.push(node(item));
         }
-        Ok(Value::List(list))
+        Ok(YamlValue::List(list))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<YamlValue, A::Error> {
         let mut map = Vec::new();
-        while let Some((key, value)) = entries.next_entry::<Spanned<String>, Spanned<Value>>()? {
+        while let Some((key, value)) = entries.next_entry::<Spanned<String>, Spanned<YamlValue>>()? {
             map.push((Name { place: place(key.referenced), text: key.value }, node(value)));
         }
-        Ok(Value::Map(map))
+        Ok(YamlValue::Map(map))
     }
 }

@@ -1,7 +1,7 @@
 //! Checkpoints: parameters and state as safetensors files, whole or absent, and what a run must have in common with one to go on from it.
 
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::tensors::{self, Source, encoded_as};
+use crate::pipeline::oracle::tensors::{self, TensorSource, encoded_as};
 use crate::pipeline::run::Execution;
 use safetensors::tensor::{SafeTensors, TensorView};
 use sdfg::interpret::Tensors;
@@ -207,7 +207,7 @@ pub fn read(path: &Path, program: &Sdfg) -> Result<(Header, Tensors), PipelineEr
         ));
     }
     let header: Header = serde_json::from_str(entry).map_err(|e| damaged(e.to_string()))?;
-    let tensors = tensors::read_parameters(Source::Bytes(path, &bytes), program)?;
+    let tensors = tensors::read_parameters(TensorSource::Bytes(path, &bytes), program)?;
     let missing = tensors::given(program).into_iter().filter(|c| c.role == Role::Parameter && !tensors.contains_key(&c.name));
     let missing: Vec<String> = missing.map(|c| format!("`{}`", c.name)).collect();
     match missing.is_empty() {

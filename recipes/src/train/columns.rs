@@ -17,40 +17,40 @@ const CHUNK: usize = 1 << 16;
 
 /// Elements in the narrowest type that holds what the program stores.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Column {
+pub enum DataColumn {
     F64(Vec<f64>),
     F32(Vec<f32>),
     I32(Vec<i32>),
     U8(Vec<u8>),
 }
 
-impl Column {
-    pub fn of(dtype: Dtype, elements: usize) -> Column {
+impl DataColumn {
+    pub fn of(dtype: Dtype, elements: usize) -> DataColumn {
         match dtype {
             // Whole numbers of 64 bits are given only where f64 holds them.
-            Dtype::F64 | Dtype::I64 => Column::F64(Vec::with_capacity(elements)),
-            Dtype::F32 | Dtype::Bf16 | Dtype::F16 => Column::F32(Vec::with_capacity(elements)),
-            Dtype::I32 | Dtype::I16 => Column::I32(Vec::with_capacity(elements)),
-            Dtype::U8 | Dtype::Bit => Column::U8(Vec::with_capacity(elements)),
+            Dtype::F64 | Dtype::I64 => DataColumn::F64(Vec::with_capacity(elements)),
+            Dtype::F32 | Dtype::Bf16 | Dtype::F16 => DataColumn::F32(Vec::with_capacity(elements)),
+            Dtype::I32 | Dtype::I16 => DataColumn::I32(Vec::with_capacity(elements)),
+            Dtype::U8 | Dtype::Bit => DataColumn::U8(Vec::with_capacity(elements)),
         }
     }
 
     fn push(&mut self, value: f64) {
         match self {
-            Column::F64(values) => values.push(value),
-            Column::F32(values) => values.push(value as f32),
-            Column::I32(values) => values.push(value as i32),
-            Column::U8(values) => values.push(value as u8),
+            DataColumn::F64(values) => values.push(value),
+            DataColumn::F32(values) => values.push(value as f32),
+            DataColumn::I32(values) => values.push(value as i32),
+            DataColumn::U8(values) => values.push(value as u8),
         }
     }
 
     /// Elements.
     pub fn elements(&self) -> usize {
         match self {
-            Column::F64(values) => values.len(),
-            Column::F32(values) => values.len(),
-            Column::I32(values) => values.len(),
-            Column::U8(values) => values.len(),
+            DataColumn::F64(values) => values.len(),
+            DataColumn::F32(values) => values.len(),
+            DataColumn::I32(values) => values.len(),
+            DataColumn::U8(values) => values.len(),
         }
     }
 
@@ -60,10 +60,10 @@ impl Column {
             to.extend(values.iter().skip(at).take(count).map(|v| (*v).into()));
         }
         match self {
-            Column::F64(values) => part(values, at, count, to),
-            Column::F32(values) => part(values, at, count, to),
-            Column::I32(values) => part(values, at, count, to),
-            Column::U8(values) => part(values, at, count, to),
+            DataColumn::F64(values) => part(values, at, count, to),
+            DataColumn::F32(values) => part(values, at, count, to),
+            DataColumn::I32(values) => part(values, at, count, to),
+            DataColumn::U8(values) => part(values, at, count, to),
         }
     }
 
@@ -75,10 +75,10 @@ impl Column {
             }
         }
         match self {
-            Column::F64(values) => part(values, f64::to_le_bytes, hasher),
-            Column::F32(values) => part(values, f32::to_le_bytes, hasher),
-            Column::I32(values) => part(values, i32::to_le_bytes, hasher),
-            Column::U8(values) => part(values, u8::to_le_bytes, hasher),
+            DataColumn::F64(values) => part(values, f64::to_le_bytes, hasher),
+            DataColumn::F32(values) => part(values, f32::to_le_bytes, hasher),
+            DataColumn::I32(values) => part(values, i32::to_le_bytes, hasher),
+            DataColumn::U8(values) => part(values, u8::to_le_bytes, hasher),
         }
     }
 }
@@ -101,7 +101,7 @@ impl Stored {
     ///
     /// # Errors
     /// The first element that the program cannot store, with its place: a part of a sentence that begins with the tensor's name.
-    pub fn append(&self, storing: &Storing, column: &mut Column) -> Result<(), String> {
+    pub fn append(&self, storing: &Storing, column: &mut DataColumn) -> Result<(), String> {
         let mut at = 0;
         let mut push = |number: Number| {
             let value = storing.value(number).map_err(|why| format!("at {:?} is {why}", place(at, self.shape())))?;

@@ -1,7 +1,7 @@
 //! Batches of samples from data files: which inputs they are for, which dim of these is that of the samples, and one step's tensors.
 
-use super::columns::{self, Column};
-use super::order::Order;
+use super::columns::{self, DataColumn};
+use super::order::SampleOrder;
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::tensors::{Storing, given};
 use ndarray::{ArrayD, IxDyn};
@@ -19,19 +19,19 @@ enum Taken {
 }
 
 /// All that the files hold for one input.
-struct Source {
+struct InputData {
     input: String,
     /// The input's own shape.
     shape: Vec<usize>,
     taken: Taken,
     rows: usize,
-    column: Column,
+    column: DataColumn,
 }
 
 /// The data of a run.
 pub struct Data {
-    sources: Vec<Source>,
-    order: Order,
+    sources: Vec<InputData>,
+    order: SampleOrder,
     /// The dim of samples, how many one step takes, and how many there are.
     pub dim: String,
     pub batch: usize,
@@ -108,12 +108,12 @@ impl Data {
             hasher.update(format!("{} {:?} {:?} {}\n", source.input, source.shape, source.taken, source.rows).as_bytes());
             source.column.hash_into(&mut hasher);
         }
-        let tokens = |s: &Source| {
+        let tokens = |s: &InputData| {
             let whole = program.containers.get(&s.input).is_some_and(|c| !c.dtype.is_floating());
             (whole && s.shape.len() > 1).then(|| s.shape.iter().product())
         };
         let tokens = sources.iter().filter_map(tokens).max();
-        let order = Order::new(samples.max(1), seed);
+        let order = SampleOrder::new(samples.max(1), seed);
         Ok(Data { sources, order, dim, batch: size, samples, tokens, hash: hasher.finalize().to_hex().to_string() })
     }
 
@@ -132,7 +132,7 @@ impl Data {
     }
 }
 
-impl Source {
+impl InputData {
     fn input(&self, step: u64, samples: &[usize]) -> Result<ArrayD<f64>, PipelineError> {
         let internal = |e: ndarray::ShapeError| PipelineError::Internal(e.to_string());
         let elements = self.column.elements() / self.rows.max(1);
@@ -190,7 +190,7 @@ fn sample_dim(program: &Sdfg, inputs: &[&Container], named: Option<&str>) -> Res
 }
 
 /// The data of one input: its tensors of all files, one after the other.
-fn source(program: &Sdfg, container: &Container, dim: &str, tensors: Vec<(PathBuf, columns::Stored)>) -> Result<Source, String> {
+fn source(program: &Sdfg, container: &Container, dim: &str, tensors: Vec<(PathBuf, columns::Stored)>) -> Result<InputData, String> {
     let name = &container.name;
     let shape = program.shape_of(name).map_err(|e| e.to_string())?;
     let storing = Storing::of(program, container).map_err(|e| e.to_string())?;
@@ -200,7 +200,7 @@ fn source(program: &Sdfg, container: &Container, dim: &str, tensors: Vec<(PathBu
         row.remove(axis);
     }
     let mut rows = 0;
-    let mut column = Column::of(container.dtype, tensors.iter().map(|(_, stored)| stored.shape().iter().product::<usize>()).sum());
+    let mut column = DataColumn::of(container.dtype, tensors.iter().map(|(_, stored)| stored.shape().iter().product::<usize>()).sum());
     for (file, stored) in &tensors {
         let file = file.display();
         let (Some(count), Some(rest)) = (stored.shape().first(), stored.shape().get(1..)) else {
@@ -222,5 +222,5 @@ fn source(program: &Sdfg, container: &Container, dim: &str, tensors: Vec<(PathBu
     if rows == 0 && axis.is_none() {
         return Err(format!("`{name}` has no rows, and each step takes one"));
     }
-    Ok(Source { input: name.clone(), shape, taken: axis.map_or(Taken::Steps, Taken::Samples), rows, column })
+    Ok(InputData { input: name.clone(), shape, taken: axis.map_or(Taken::Steps, Taken::Samples), rows, column })
 }

@@ -15,14 +15,14 @@ use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::choose::plan::Plan;
 use crate::pipeline::oracle::tensor_types::Number;
-use crate::pipeline::oracle::tensors::{Source, Storing, given, random_inputs, read_parameters};
+use crate::pipeline::oracle::tensors::{Storing, TensorSource, given, random_inputs, read_parameters};
 use crate::pipeline::run::Execution;
 use checkpoint::Identity;
 use data::Data;
 use kernels::device::Device;
 use kernels::pool::Pool;
 use ndarray::{ArrayD, IxDyn};
-use schedule::Schedule;
+use schedule::InputSchedule;
 use sdfg::interpret::{Run, Tensors};
 use sdfg::{Role, Sdfg};
 use std::path::{Path, PathBuf};
@@ -30,10 +30,10 @@ use std::sync::Arc;
 
 /// What a run is asked to do.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct TrainRequest {
     pub data: Vec<PathBuf>,
     /// Inputs that do not come from data.
-    pub set: Vec<(String, Schedule)>,
+    pub set: Vec<(String, InputSchedule)>,
     /// The dim of samples, where it is named.
     pub batch: Option<String>,
     pub shuffle: bool,
@@ -49,7 +49,7 @@ pub struct Asked {
 pub struct Training {
     execution: Execution,
     data: Data,
-    set: Vec<(String, Schedule)>,
+    set: Vec<(String, InputSchedule)>,
     seed: u64,
     dropout: bool,
     /// The loss, then the other results that are one number.
@@ -69,7 +69,7 @@ impl Training {
     /// A plan that trains nothing; data, set inputs and parameters that do not fit; a checkpoint of another run.
     pub fn open(
         (plan, file): (&Plan, &Path),
-        asked: &Asked,
+        asked: &TrainRequest,
         checkpoint: Option<&Path>,
         pool: &Pool,
         device: &Arc<dyn Device>,
@@ -79,7 +79,8 @@ impl Training {
         let replaced: Vec<&str> = program.containers.values().filter_map(|c| c.replaces.as_deref()).collect();
         let loss = trained(&recipe, &replaced).map_err(|why| PipelineError::Plan { file: file.display().to_string(), why })?;
         let scalars = scalars(program, loss);
-        let set: Vec<(String, Schedule)> = asked.set.iter().map(|(name, schedule)| (name.clone(), schedule.over(asked.steps))).collect();
+        let set: Vec<(String, InputSchedule)> =
+            asked.set.iter().map(|(name, schedule)| (name.clone(), schedule.over(asked.steps))).collect();
         settable(program, &set, asked.steps)?;
         let names: Vec<&str> = set.iter().map(|(name, _)| name.as_str()).collect();
         let mut data = Data::read(&asked.data, program, &names, asked.batch.as_deref(), asked.shuffle.then_some(asked.seed))?;
@@ -158,16 +159,16 @@ impl Training {
 ///
 /// # Errors
 /// Those of [`Training::open`] that do not depend on the plan.
-pub fn check(recipe: &Recipe, file: &Path, asked: &Asked) -> Result<(), PipelineError> {
+pub fn check(recipe: &Recipe, file: &Path, asked: &TrainRequest) -> Result<(), PipelineError> {
     let replaced = recipe.update.containers.iter().filter_map(|c| c.replaces.as_deref());
     trained(recipe, &replaced.collect::<Vec<_>>()).map_err(|why| PipelineError::Plan { file: file.display().to_string(), why })?;
     let program = &recipe.program;
-    let set: Vec<(String, Schedule)> = asked.set.iter().map(|(name, schedule)| (name.clone(), schedule.over(asked.steps))).collect();
+    let set: Vec<(String, InputSchedule)> = asked.set.iter().map(|(name, schedule)| (name.clone(), schedule.over(asked.steps))).collect();
     settable(program, &set, asked.steps)?;
     let names: Vec<&str> = set.iter().map(|(name, _)| name.as_str()).collect();
     Data::read(&asked.data, program, &names, asked.batch.as_deref(), None)?;
     match &asked.weights {
-        Some(path) => read_parameters(Source::File(path), program).map(|_| ()),
+        Some(path) => read_parameters(TensorSource::File(path), program).map(|_| ()),
         None => Ok(()),
     }
 }
@@ -195,7 +196,7 @@ fn scalars(program: &Sdfg, loss: String) -> Vec<String> {
 }
 
 /// Refuses set inputs that the program does not have, and values that it cannot store or that leave the recipe's range.
-fn settable(program: &Sdfg, set: &[(String, Schedule)], steps: u64) -> Result<(), PipelineError> {
+fn settable(program: &Sdfg, set: &[(String, InputSchedule)], steps: u64) -> Result<(), PipelineError> {
     let fault = |why: String| PipelineError::Tensors { file: "--set-input".into(), why };
     let inputs = || given(program).into_iter().filter(|c| c.role == Role::Input);
     for (n, (name, schedule)) in set.iter().enumerate() {
@@ -210,7 +211,7 @@ fn settable(program: &Sdfg, set: &[(String, Schedule)], steps: u64) -> Result<()
         for step in 0..steps {
             let value = schedule.at(step);
             storing.value(Number::Real(value)).map_err(|why| fault(format!("`{name}` is in step {} {why}", step + 1)))?;
-            if matches!(schedule, Schedule::Constant(_)) {
+            if matches!(schedule, InputSchedule::Constant(_)) {
                 break;
             }
         }
@@ -219,7 +220,7 @@ fn settable(program: &Sdfg, set: &[(String, Schedule)], steps: u64) -> Result<()
 }
 
 /// The set inputs in a step.
-fn values(program: &Sdfg, set: &[(String, Schedule)], step: u64) -> Result<Tensors, PipelineError> {
+fn values(program: &Sdfg, set: &[(String, InputSchedule)], step: u64) -> Result<Tensors, PipelineError> {
     let mut tensors = Tensors::new();
     for (name, schedule) in set {
         let shape = program.shape_of(name)?;
@@ -231,7 +232,7 @@ fn values(program: &Sdfg, set: &[(String, Schedule)], step: u64) -> Result<Tenso
 }
 
 /// Parameters and state before the first step: from a file, else as the recipe says, else drawn from the seed.
-fn begun(recipe: &Recipe, program: &Sdfg, asked: &Asked) -> Result<Tensors, PipelineError> {
+fn begun(recipe: &Recipe, program: &Sdfg, asked: &TrainRequest) -> Result<Tensors, PipelineError> {
     let mut tensors = random_inputs(program, asked.seed)?;
     tensors.retain(|name, _| program.containers.get(name).is_some_and(|c| c.role == Role::Parameter));
     for (name, initial) in &recipe.initial {
@@ -240,7 +241,7 @@ fn begun(recipe: &Recipe, program: &Sdfg, asked: &Asked) -> Result<Tensors, Pipe
         tensors.insert(name.clone(), drawn.mapv(|v| container.dtype.rounded(v)));
     }
     if let Some(path) = &asked.weights {
-        tensors.extend(read_parameters(Source::File(path), program)?);
+        tensors.extend(read_parameters(TensorSource::File(path), program)?);
     }
     Ok(tensors)
 }

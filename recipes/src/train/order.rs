@@ -4,7 +4,7 @@ use sdfg::philox;
 
 /// The order in which samples are taken. All samples come once before any comes a second time.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct SampleOrder {
     samples: usize,
     /// The seed of a shuffle; `None` takes them as they lie.
     seed: Option<u64>,
@@ -13,10 +13,10 @@ pub struct Order {
     shuffled: Vec<u32>,
 }
 
-impl Order {
+impl SampleOrder {
     /// `samples` is at least 1.
-    pub fn new(samples: usize, seed: Option<u64>) -> Order {
-        let mut order = Order { samples, seed, epoch: 0, shuffled: vec![] };
+    pub fn new(samples: usize, seed: Option<u64>) -> SampleOrder {
+        let mut order = SampleOrder { samples, seed, epoch: 0, shuffled: vec![] };
         order.shuffle(0);
         order
     }
@@ -55,25 +55,25 @@ mod tests {
 
     #[test]
     fn every_sample_comes_once_in_an_epoch() {
-        let mut order = Order::new(50, Some(3));
+        let mut order = SampleOrder::new(50, Some(3));
         let mut epochs: Vec<Vec<usize>> = (0..3).map(|epoch| (0..50).map(|n| order.sample(50 * epoch + n)).collect()).collect();
         assert!(epochs[0] != epochs[1] && epochs[1] != epochs[2]);
         // Any position may be asked for at any time.
         assert_eq!(order.sample(7), epochs[0][7]);
-        assert_eq!(Order::new(50, Some(3)).sample(107), epochs[2][7]);
+        assert_eq!(SampleOrder::new(50, Some(3)).sample(107), epochs[2][7]);
         for epoch in &mut epochs {
             epoch.sort_unstable();
             assert!(epoch.iter().copied().eq(0..50));
         }
         assert_ne!(
-            (0..50).map(|n| Order::new(50, Some(4)).sample(n)).collect::<Vec<_>>(),
+            (0..50).map(|n| SampleOrder::new(50, Some(4)).sample(n)).collect::<Vec<_>>(),
             (0..50).map(|n| order.sample(n)).collect::<Vec<_>>()
         );
     }
 
     #[test]
     fn unshuffled_samples_come_as_they_lie_and_wrap() {
-        let mut order = Order::new(3, None);
+        let mut order = SampleOrder::new(3, None);
         assert_eq!((0..7).map(|n| order.sample(n)).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2, 0]);
     }
 }

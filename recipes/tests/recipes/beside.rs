@@ -4,7 +4,7 @@ use crate::device_support::{Fake, attention};
 use kernels::device::Device;
 use kernels::pool::Pool;
 use kernels::target::cpu::Cores;
-use kernels::target::cuda::cublaslt::Fused;
+use kernels::target::cuda::cublaslt::FusedContraction;
 use kernels::target::shim::ShimDevice;
 use kernels::{KernelSpec, Toolchain};
 use recipes::load::{Overrides, load, load_str};
@@ -57,7 +57,7 @@ fn a_step_of_streamed_tiles() -> Result<(), Failure> {
     let sizes = [("b", 2), ("j", 40), ("h", 2), ("p", 16), ("i", 32)].map(|(name, size)| (name.to_string(), size)).to_vec();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("mha.yaml");
     let recipe = load(&path, Overrides { sizes, dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
-    let programs = programs_on(&recipe, false, Some(Fused::has))?;
+    let programs = programs_on(&recipe, false, Some(FusedContraction::has))?;
     let device: Arc<dyn Device> = Arc::new(ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into()));
     let (given, pool, run) = (random_inputs(&programs.operators, 1)?, Pool::new(1)?, Run { seed: 4, step: 2, dropout: true });
     let mut found = 0;
@@ -86,7 +86,7 @@ fn bits_and_f16_are_compared_with_wider_types_on_cores() -> Result<(), Failure> 
     let sizes = [("b", 6), ("i", 10), ("u", 128), ("o", 4)].map(|(name, size)| (name.to_string(), size));
     for dtype in [Dtype::F32, Dtype::F16] {
         let recipe = load_str("mlp.yaml", MLP, Overrides { dtype: Some(dtype), ..Overrides::from(&sizes) })?;
-        let programs = programs_on(&recipe, false, Some(Fused::has))?;
+        let programs = programs_on(&recipe, false, Some(FusedContraction::has))?;
         let program = programs.variants.into_iter().find(|v| v.key.is(VariantId::LibReluBits)).ok_or("no program with signs")?.program;
         assert_eq!(program.containers.values().any(|c| c.dtype == Dtype::F16), dtype == Dtype::F16);
         let device = ShimDevice::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels/shim").into());

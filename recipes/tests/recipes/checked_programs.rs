@@ -96,7 +96,7 @@ fn correct_programs_give_no_message() -> Result<(), Failure> {
             continue;
         }
         let recipe = recipes::load::load(&file, &[])?;
-        for epilogues in [None, Some(kernels::target::cuda::cublaslt::Fused::has as fn(&_) -> _)] {
+        for epilogues in [None, Some(kernels::target::cuda::cublaslt::FusedContraction::has as fn(&_) -> _)] {
             let mut told = String::new();
             let programs = checked_programs(&recipe, false, epilogues, &mut |text| told += text)?;
             assert!(told.is_empty() && !programs.variants.is_empty(), "{}: {told}", file.display());
@@ -108,7 +108,7 @@ fn correct_programs_give_no_message() -> Result<(), Failure> {
 /// Every rewrite in any program of a recipe keeps its promise, on cores and on GPUs; gradients agree with finite differences.
 #[test]
 fn every_rewrite_of_small_recipes_is_right() -> Result<(), Failure> {
-    let on_gpus = Some(kernels::target::cuda::cublaslt::Fused::has as fn(&_) -> _);
+    let on_gpus = Some(kernels::target::cuda::cublaslt::FusedContraction::has as fn(&_) -> _);
     for (name, epilogues) in [("mlp.yaml", None), ("mlp.yaml", on_gpus), ("mha.yaml", None), ("mha.yaml", on_gpus), ("gru.yaml", None)] {
         let recipe = recipes::load::load(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(name), &[])?;
         let programs = programs_on(&recipe, true, epilogues)?;

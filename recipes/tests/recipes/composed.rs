@@ -11,7 +11,7 @@ use sdfg::interpret::{Run, interpret};
 use sdfg::movement::movement;
 use sdfg::{Sdfg, Storage, Unit};
 use std::path::Path;
-use transforms::{Accept, Kind};
+use transforms::{Accept, FusionKind};
 
 fn shipped(name: &str) -> Recipe {
     load(&Path::new(env!("CARGO_MANIFEST_DIR")).join(name), &[]).expect("a shipped recipe loads")
@@ -118,14 +118,14 @@ fn unwanted_fusions_are_not_made() {
 #[test]
 fn compositions_are_distinguished_by_kind() {
     let variant = checked(&shipped("bert-large-encoder.yaml"));
-    let kinds = |name: &str| -> Vec<Kind> {
+    let kinds = |name: &str| -> Vec<FusionKind> {
         let found = variant.compositions.iter().find(|c| c.name == name).expect("a composed kernel");
         found.kinds.iter().copied().collect()
     };
-    assert_eq!(kinds("ff1"), [Kind::Epilogue], "bias, activation and dropout");
-    assert_eq!(kinds("norm1"), [Kind::Epilogue, Kind::Rows], "normalization");
-    assert_eq!(kinds("gamma"), Kind::ALL[..4], "attention");
-    assert_eq!(kinds("d_bq"), Kind::ALL[..4], "attention backward");
+    assert_eq!(kinds("ff1"), [FusionKind::Epilogue], "bias, activation and dropout");
+    assert_eq!(kinds("norm1"), [FusionKind::Epilogue, FusionKind::Rows], "normalization");
+    assert_eq!(kinds("gamma"), FusionKind::ALL[..4], "attention");
+    assert_eq!(kinds("d_bq"), FusionKind::ALL[..4], "attention backward");
 }
 
 /// Attention written out by hand under other names: unscaled scores, a softmax of maxima, exponentials and sums, values of

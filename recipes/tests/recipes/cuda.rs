@@ -80,7 +80,7 @@ impl Reference {
 /// Checks every generated kernel of a recipe, fused ones as well, with tensors of this type, and counts configurations.
 fn checked(recipe: &str, dtype: Dtype) -> Result<usize, Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
-    let programs = programs_on(&recipes::load::load(&path, &[])?, false, Some(kernels::target::cuda::cublaslt::Fused::has))?;
+    let programs = programs_on(&recipes::load::load(&path, &[])?, false, Some(kernels::target::cuda::cublaslt::FusedContraction::has))?;
     checked_of(recipe, &programs.variants.iter().collect::<Vec<_>>(), Some(dtype), with_small_sizes, |_| true)
 }
 
@@ -102,7 +102,7 @@ fn checked_of(
             container.dtype = retyped.unwrap_or(Dtype::F32);
         }
         if is_grouped {
-            let grouped = transforms::run_pipeline(&small, &[&transforms::GroupedGemm], &transforms::Options::default())?;
+            let grouped = transforms::run_pipeline(&small, &[&transforms::GroupedGemm], &transforms::DriverOptions::default())?;
             assert!(!grouped.steps.is_empty(), "a group");
             small = grouped.program;
         }
@@ -247,7 +247,7 @@ fn operands_of_streamed_tiles_come_with_the_factors() -> Result<(), Failure> {
     let sizes = [("b", 1), ("h", 2), ("j", 128), ("p", 16), ("i", 32), ("u", 32)].map(|(dim, size)| (dim.to_string(), size)).to_vec();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpt2-decoder.yaml");
     let model = load(&path, Overrides { sizes, dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
-    let programs = programs_on(&model, false, Some(kernels::target::cuda::cublaslt::Fused::has))?;
+    let programs = programs_on(&model, false, Some(kernels::target::cuda::cublaslt::FusedContraction::has))?;
     let swept: Vec<&Variant> = programs.variants.iter().filter(|v| v.key.is(VariantId::Streamed)).collect();
     let unit = swept[0].program.units().into_iter().map(|(_, _, unit)| unit).find(|unit| unit.name() == "d_qq").ok_or("d_qq")?;
     let spec = KernelSpec::new(&swept[0].program, &unit)?;
@@ -270,7 +270,7 @@ fn attention_is_walked_in_sweeps() -> Result<(), Failure> {
     let checked = recipes.par_iter().with_max_len(1).map(|(recipe, dtype, narrow)| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
         let model = load(&path, Overrides { dtype: Some(*dtype), narrow: *narrow, ..Overrides::default() }).expect("a recipe");
-        let programs = programs_on(&model, false, Some(kernels::target::cuda::cublaslt::Fused::has)).expect("programs");
+        let programs = programs_on(&model, false, Some(kernels::target::cuda::cublaslt::FusedContraction::has)).expect("programs");
         let swept: Vec<&Variant> =
             programs.variants.iter().filter(|v| matches!(v.key.id, VariantId::Streamed | VariantId::StreamedRecompute)).collect();
         let composed: Vec<&String> = swept.iter().flat_map(|v| &v.compositions).map(|c| &c.name).collect();
@@ -311,7 +311,7 @@ fn weight_gradients_compile_as_one_launch() -> Result<(), Failure> {
     let Some(nvrtc) = nvrtc() else { return Ok(()) };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
     let recipe = load(&path, Overrides { dtype: Some(Dtype::Bf16), ..Overrides::default() })?;
-    let programs = programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::Fused::has))?;
+    let programs = programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::FusedContraction::has))?;
     let program = &programs.variants.iter().find(|v| v.key.is(VariantId::GroupedGemm)).ok_or("a group")?.program;
     let unit = program.units().into_iter().find_map(|(_, _, unit)| matches!(unit, Unit::Nested(_)).then_some(unit)).ok_or("a group")?;
     let spec = KernelSpec::new(program, &unit)?;
@@ -339,7 +339,7 @@ fn most_promising(space: &dyn ConfigSpace) -> Result<KernelConfig, Failure> {
 fn paper_layer() -> Result<Programs, Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-pytorch.yaml");
     let recipe = load(&path, Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
-    Ok(programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::Fused::has))?)
+    Ok(programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::FusedContraction::has))?)
 }
 
 /// An index over keys runs along the queries of stacked projections: two names for one dim, and layouts use the first.
@@ -370,7 +370,7 @@ fn sums_beside_rows_spill_nothing() -> Result<(), Failure> {
     let Some(nvrtc) = nvrtc() else { return Ok(()) };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpt2-decoder.yaml");
     let recipe = load(&path, Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
-    let program = programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::Fused::has))?.variants[0].program.clone();
+    let program = programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::FusedContraction::has))?.variants[0].program.clone();
     let units = program.units();
     let unit = units.iter().map(|(_, _, unit)| unit).find(|unit| unit.name() == "d_bo").ok_or("the gradient of a normalization")?;
     let spec = KernelSpec::new(&program, unit)?;
@@ -414,7 +414,8 @@ fn the_first_configurations_draw_along_their_masks() -> Result<(), Failure> {
     for (recipe, in_its_order) in [("bert-large-encoder.yaml", false), ("bert-large-pytorch.yaml", true)] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(recipe);
         let recipe = load(&path, Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
-        let program = programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::Fused::has))?.variants[0].program.clone();
+        let program =
+            programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::FusedContraction::has))?.variants[0].program.clone();
         for (_, _, unit) in program.units().into_iter().filter(|(_, _, unit)| matches!(unit, Unit::Scope(_))) {
             let spec = KernelSpec::new(&program, &unit)?;
             let space = cuda_space(&spec, Chip::HOPPER)?;
@@ -441,7 +442,7 @@ const SAMPLED: u64 = 20_000;
 fn the_checked_code_is_the_timed_code() -> Result<(), Failure> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
     let recipe = load(&path, Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() })?;
-    let programs = programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::Fused::has))?;
+    let programs = programs_on(&recipe, false, Some(kernels::target::cuda::cublaslt::FusedContraction::has))?;
     let program = &programs.variants[0].program;
     let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for (_, _, unit) in program.units().into_iter().filter(|(_, _, unit)| matches!(unit, Unit::Scope(_))) {

@@ -2,7 +2,7 @@
 
 use kernels::device::Device;
 use kernels::pool::Pool;
-use kernels::target::cuda::cublaslt::{Bias, EpilogueFunction, Fused};
+use kernels::target::cuda::cublaslt::{Bias, EpilogueFunction, FusedContraction};
 use kernels::target::shim::ShimDevice;
 use kernels::{AlignedBuffer, ArgumentAccess, ConfigSpace, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn};
@@ -20,7 +20,7 @@ use sdfg::tolerance::{compare, unit_tolerance};
 use sdfg::{Dtype, Layout, Unit, random};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use transforms::Kind;
+use transforms::FusionKind;
 
 const GPT2: &str = include_str!("../../gpt2-decoder.yaml");
 const MLP: &str = include_str!("../../mlp.yaml");
@@ -31,7 +31,7 @@ fn recipe(text: &str, dtype: Dtype) -> Recipe {
 }
 
 fn composed(recipe: &Recipe) -> Variant {
-    GemmFusion::of(&Arc::new(Rewriting::new(recipe, false, Some(Fused::has))), VariantId::LibEpilogue, &[])
+    GemmFusion::of(&Arc::new(Rewriting::new(recipe, false, Some(FusedContraction::has))), VariantId::LibEpilogue, &[])
         .and_then(|c| c.fused(&|_| true))
         .expect("a composed program")
 }
@@ -43,7 +43,7 @@ fn epilogues(variant: &Variant) -> Vec<(String, EpilogueDesc)> {
     let units = variant.program.units();
     let fused = units.iter().filter_map(|(_, _, unit)| {
         let spec = KernelSpec::new(&variant.program, unit).expect("a kernel");
-        let epilogue = Fused::of(&spec).ok()?.epilogue?;
+        let epilogue = FusedContraction::of(&spec).ok()?.epilogue?;
         Some((unit.name().to_string(), (epilogue.function, epilogue.bias.map(|(bias, _)| bias), epilogue.aux.is_some())))
     });
     fused.collect()
@@ -88,7 +88,7 @@ fn equals_the_oracle(variant: &Variant) -> usize {
     let mut seen = BTreeSet::new();
     for (_, _, unit) in small.units() {
         let spec = KernelSpec::new(&small, &unit).expect("a kernel");
-        if !matches!(unit, Unit::Scope(_)) || !Fused::has(&spec) || !seen.insert(spec.key()) {
+        if !matches!(unit, Unit::Scope(_)) || !FusedContraction::has(&spec) || !seen.insert(spec.key()) {
             continue;
         }
         let mut given = Tensors::new();
@@ -178,7 +178,7 @@ fn only_epilogues_that_the_library_computes_exactly() {
 fn signs_are_kept_as_bits() {
     let with_signs = |text: &str| {
         let recipe = recipe(text, Dtype::F32);
-        let all = programs_on(&recipe, false, Some(Fused::has)).expect("programs").variants;
+        let all = programs_on(&recipe, false, Some(FusedContraction::has)).expect("programs").variants;
         all.into_iter().find(|v| v.key.is(VariantId::LibReluBits)).map(|variant| (recipe, variant))
     };
     let (recipe, variant) = with_signs(MLP).expect("a program with signs");
@@ -195,10 +195,10 @@ fn signs_are_kept_as_bits() {
 #[test]
 fn each_epilogue_can_be_undone() {
     let recipe = recipe(MLP, Dtype::F32);
-    let all = programs_on(&recipe, false, Some(Fused::has)).expect("programs").variants;
+    let all = programs_on(&recipe, false, Some(FusedContraction::has)).expect("programs").variants;
     assert!(all.iter().any(|v| v.compositions.is_empty()) && all.iter().any(|v| v.key.is(VariantId::GemmFused)));
-    let composing =
-        GemmFusion::of(&Arc::new(Rewriting::new(&recipe, false, Some(Fused::has))), VariantId::LibEpilogue, &[]).expect("a program");
+    let composing = GemmFusion::of(&Arc::new(Rewriting::new(&recipe, false, Some(FusedContraction::has))), VariantId::LibEpilogue, &[])
+        .expect("a program");
     let (whole, made) = recipes::pipeline::choose::partial_fusion_search::trial(&composing, &Default::default()).expect("a mixture");
     let undoings: Vec<_> = made.undoings().into_iter().filter(|change| change.without.is_superset(&change.kinds)).collect();
     assert_eq!(undoings.len(), whole.compositions.len());
@@ -207,7 +207,7 @@ fn each_epilogue_can_be_undone() {
             recipes::pipeline::choose::partial_fusion_search::trial(&composing, &change.of(&made.fusion_set)).expect("a mixture");
         assert_eq!(without.compositions.len() + 1, whole.compositions.len(), "{change}");
     }
-    assert!(whole.compositions.iter().any(|c| c.kinds.contains(&Kind::Beside)), "{:#?}", whole.compositions);
+    assert!(whole.compositions.iter().any(|c| c.kinds.contains(&FusionKind::Beside)), "{:#?}", whole.compositions);
 }
 
 /// A check at small sizes obeys the alignment of an auxiliary matrix: at odd sizes no configuration could be measured.
@@ -231,7 +231,7 @@ fn kept_arguments_are_checked_at_sizes_that_fit() {
             |program| device.compile(&KernelSpec::new(program, &unit).expect("a kernel"), &config).map(|_| ()).map_err(|e| e.to_string());
         assert_eq!(at(&small), Ok(()), "{} under {config}", spec.name);
         let odd = KernelSpec::new(&with_small_sizes(&variant.program), &unit).expect("a kernel");
-        assert!(!Fused::has(&odd), "there it is no product with an epilogue: another kernel would be checked");
+        assert!(!FusedContraction::has(&odd), "there it is no product with an epilogue: another kernel would be checked");
         seen += 1;
     }
     assert_eq!(seen, 2, "GELU and its gradient");
@@ -242,11 +242,11 @@ fn kept_arguments_are_checked_at_sizes_that_fit() {
 fn tf32_is_allowed_by_the_recipe_alone() -> Result<(), Box<dyn std::error::Error>> {
     for (said, allowed) in [("", false), ("tf32: false\n", false), ("tf32: true\n", true)] {
         let recipe = load_str("mlp.yaml", &format!("{said}{MLP}"), &[])?;
-        let programs = programs_on(&recipe, false, Some(Fused::has))?;
+        let programs = programs_on(&recipe, false, Some(FusedContraction::has))?;
         for variant in &programs.variants {
             for (_, _, unit) in variant.program.units() {
                 let spec = KernelSpec::new(&variant.program, &unit)?;
-                if let Some(fused) = Fused::wanted(&spec)? {
+                if let Some(fused) = FusedContraction::wanted(&spec)? {
                     assert_eq!(fused.problem.types.tf32, allowed, "{}", spec.name);
                 }
             }

@@ -5,7 +5,7 @@ use kernels::KernelError;
 use kernels::device::Device;
 use kernels::pool::Pool;
 use layouts::Store;
-use layouts::record::{Cache, Outcome};
+use layouts::record::{CacheState, Outcome};
 use recipes::pipeline::PipelineError;
 use recipes::pipeline::measure::budget_ledger::BudgetLedger;
 use recipes::pipeline::measure::sweep::{Extent, MeasurementSetup, SweepContext, SweepEvent, sweep_program};
@@ -24,7 +24,7 @@ static SOFTMAX: LazyLock<Sdfg> = LazyLock::new(|| {
 });
 
 /// Sweeps softmax on a device as far as it goes; returns the error and the records.
-fn swept(device: &dyn Device, folder: &Path, cache: Cache) -> (Option<PipelineError>, Store) {
+fn swept(device: &dyn Device, folder: &Path, cache: CacheState) -> (Option<PipelineError>, Store) {
     let path = folder.join("records.jsonl");
     let mut store = Store::open(&path).expect("records");
     let (pool, mut ledger) = (Pool::new(1).expect("workers"), BudgetLedger::open(folder));
@@ -70,7 +70,7 @@ type Case = (Call, fn() -> KernelError, Effect, &'static str);
 fn failing(call: Call, error: fn() -> KernelError) -> (usize, tempfile::TempDir, Option<PipelineError>, Store) {
     for answered in 1.. {
         let folder = tempfile::tempdir().expect("a folder");
-        let (ended, store) = swept(&Fake::new(Some(Planted::after(answered, call, error))), folder.path(), Cache::Warm);
+        let (ended, store) = swept(&Fake::new(Some(Planted::after(answered, call, error))), folder.path(), CacheState::Warm);
         // The number of calls for a measurement depends on times.
         if store.all().any(|m| m.ms().is_some()) {
             return (answered, folder, ended, store);
@@ -113,7 +113,7 @@ fn no_failure_loses_a_measurement() {
             GoesOn => assert!(!failed.is_empty(), "{name}"),
         }
         // A sound device continues from there: it keeps the measurements, and repeats no failed configuration.
-        let (ended, after) = swept(&Fake::new(None), folder.path(), Cache::Warm);
+        let (ended, after) = swept(&Fake::new(None), folder.path(), CacheState::Warm);
         assert!(ended.is_none(), "{name}: {ended:?}");
         assert!(kept.iter().all(|m| after.get(&m.key, &m.config).is_some_and(|n| n.ms().is_some())), "{name}");
         assert!(failed.iter().all(|m| after.get(&m.key, &m.config).map(|n| &n.outcome) == Some(&m.outcome)), "{name}");
@@ -125,13 +125,13 @@ fn no_failure_loses_a_measurement() {
 fn cold_runs_are_single_and_find_nothing_in_the_caches() {
     let folder = tempfile::tempdir().expect("a folder");
     let device = Fake::new(None);
-    let (ended, store) = swept(&device, folder.path(), Cache::Cold);
+    let (ended, store) = swept(&device, folder.path(), CacheState::Cold);
     if !cfg!(target_arch = "x86_64") {
         // On other architectures this machine's caches, which the shim uses, cannot be emptied.
         return assert!(ended.is_some_and(|e| e.to_string().contains("leave out --cold")));
     }
     assert!(ended.is_none(), "{ended:?}");
-    assert_eq!(store.cache(), Cache::Cold);
+    assert_eq!(store.cache(), CacheState::Cold);
     let calls = device.calls.lock().expect("calls");
     let timed: Vec<usize> = (0..calls.len()).filter(|n| calls[*n] == Call::Time).collect();
     assert!(timed.len() > 3 && timed.iter().all(|n| calls[n - 1] == Call::Flush), "{calls:?}");
@@ -140,7 +140,7 @@ fn cold_runs_are_single_and_find_nothing_in_the_caches() {
     // Warm runs are recorded, and nothing is flushed; their times do not mix with cold ones.
     let folder = tempfile::tempdir().expect("a folder");
     let device = Fake::new(None);
-    assert!(swept(&device, folder.path(), Cache::Warm).0.is_none());
+    assert!(swept(&device, folder.path(), CacheState::Warm).0.is_none());
     assert!(device.called(Call::Record) > 0 && device.called(Call::Flush) == 0);
 }
 

@@ -8,7 +8,7 @@ use recipes::load::load_str;
 use recipes::pipeline::run::execute::Execution;
 use recipes::pipeline::variants::programs::programs;
 use std::sync::Arc;
-use transforms::{Composition, Expand, Fusion, Options, Pass, Wanted, run_pipeline};
+use transforms::{Composition, DriverOptions, Expand, Fusion, Pass, WantedKernels, run_pipeline};
 
 /// `exp(x)` less its transpose, computed by the test: the fused kernel of Memlet 0.1 gave zeros.
 #[test]
@@ -62,9 +62,9 @@ fn compiled_kernels_keep_the_meaning_of_permuted_reads() -> Result<(), Failure> 
         let forward = sdfg::random::permuted_program(seed, seed % 2 == 0);
         let program = with_gradients(&forward).unwrap_or(forward);
         let all = seed % 3 == 1;
-        let wanted = Wanted { accept: &|_| all, ..Wanted::default() };
+        let wanted = WantedKernels { accept: &|_| all, ..WantedKernels::default() };
         let passes: [&dyn Pass; 3] = [&Expand, &Composition { wanted }, &Fusion::default()];
-        let fused = run_pipeline(&program, &passes, &Options::default())?.program;
+        let fused = run_pipeline(&program, &passes, &DriverOptions::default())?.program;
         let drawn = (seed % 2 == 1 && seed % 6 != 5).then_some(seed);
         checked(&candidate(&fused, &**device, drawn)?, &program, device, &pool).map_err(|e| format!("seed {seed}: {e}"))?;
     }

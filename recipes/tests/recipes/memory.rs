@@ -19,7 +19,7 @@ use sdfg::{Direction, Role, Sdfg};
 use std::path::Path;
 use std::sync::Arc;
 use transforms::differentiate::differentiate;
-use transforms::{Composition, Expand, Fusion, Options, Wanted, run_pipeline};
+use transforms::{Composition, DriverOptions, Expand, Fusion, WantedKernels, run_pipeline};
 
 pub type Failure = Box<dyn std::error::Error>;
 
@@ -77,9 +77,9 @@ fn random_programs_keep_their_results() -> Result<(), Failure> {
     for seed in 0..6 {
         let forward = sdfg::random::program(seed);
         let program = with_gradients(&forward).unwrap_or(forward);
-        let wanted = Wanted { accept: &|_| seed % 2 == 1, ..Wanted::default() };
+        let wanted = WantedKernels { accept: &|_| seed % 2 == 1, ..WantedKernels::default() };
         let passes: [&dyn transforms::Pass; 3] = [&Expand, &Composition { wanted }, &Fusion::default()];
-        let fused = run_pipeline(&program, &passes, &Options::default())?.program;
+        let fused = run_pipeline(&program, &passes, &DriverOptions::default())?.program;
         let drawn = (seed % 3 == 2).then_some(seed);
         handed_over += checked(&candidate(&fused, &*device, drawn)?, &program, &device, &pool).map_err(|e| format!("seed {seed}: {e}"))?;
     }

@@ -15,7 +15,7 @@ use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Sdfg, movement::movement};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use transforms::Kind;
+use transforms::FusionKind;
 
 fn shipped(name: &str) -> Recipe {
     load(&Path::new(env!("CARGO_MANIFEST_DIR")).join(name), &[]).expect("a shipped recipe loads")
@@ -140,7 +140,7 @@ fn undoing_attention_backward_changes_attention_forward() {
     let mut invented = Invented { composing: &composing, extra: BTreeMap::new(), times: BTreeMap::new() };
     let full = invented.made(&FusionSet::default());
     let backward = full.compositions.iter().find(|c| c.contractions.iter().any(|c| c.contains("again"))).expect("attention backward");
-    assert!(backward.kinds.contains(&Kind::Chain) && names(&full).contains("gamma") && !names(&full).contains("alpha"));
+    assert!(backward.kinds.contains(&FusionKind::Chain) && names(&full).contains("gamma") && !names(&full).contains("alpha"));
     let slow = backward.name.clone();
     invented.extra = BTreeMap::from([(slow.as_str(), 1e9)]);
     let (found, weighed) = invented.mixed();

@@ -12,7 +12,7 @@ use recipes::pipeline::variants::variant::Variant;
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Op, Role, Sdfg, Unit};
 use std::path::Path;
-use transforms::{Expand, Fusion, Options, run_pipeline};
+use transforms::{DriverOptions, Expand, Fusion, run_pipeline};
 
 const RUN: Run = Run { seed: 1, step: 0, dropout: true };
 /// Channels of the small versions are fewer by this.
@@ -91,8 +91,8 @@ fn holds(what: &str, tensor: &ArrayD<f64>, expected: [f64; 3]) {
 
 /// The program as operators, and fused.
 fn forms(program: Sdfg) -> [Sdfg; 2] {
-    let expanded = run_pipeline(&program, &[&Expand], &Options::default()).unwrap().program;
-    let fused = run_pipeline(&expanded, &[&Fusion::default()], &Options::default()).unwrap().program;
+    let expanded = run_pipeline(&program, &[&Expand], &DriverOptions::default()).unwrap().program;
+    let fused = run_pipeline(&expanded, &[&Fusion::default()], &DriverOptions::default()).unwrap().program;
     [program, fused]
 }
 

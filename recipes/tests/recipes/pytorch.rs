@@ -7,15 +7,15 @@ use crate::pytorch_support::{self, Vectors, chain, check};
 use recipes::load::{Recipe, load, load_str};
 use recipes::pipeline::oracle::operators::operators;
 use std::path::Path;
-use transforms::{Expand, Fusion, Options, run_pipeline};
+use transforms::{DriverOptions, Expand, Fusion, run_pipeline};
 
 /// Interprets the operators and the fused kernels of a recipe on the vectors' inputs and compares all results.
 fn agrees(vectors: &Vectors, recipe: &Recipe) {
     let (program, _) = operators(recipe).unwrap();
     let length = chain(&program);
     check(vectors, &program, length, "operators");
-    let expanded = run_pipeline(&program, &[&Expand], &Options::default()).unwrap().program;
-    let fused = run_pipeline(&expanded, &[&Fusion::default()], &Options::default()).unwrap().program;
+    let expanded = run_pipeline(&program, &[&Expand], &DriverOptions::default()).unwrap().program;
+    let fused = run_pipeline(&expanded, &[&Fusion::default()], &DriverOptions::default()).unwrap().program;
     check(vectors, &fused, length, "fused");
 }
 

@@ -1,7 +1,7 @@
 //! The report of every plan that can win: stacked, gemm-fused, and the unfused program itself. Comparable kernels are compared, and sums
 //! are those of the launches.
 
-use bench::model::{Comparison, Report};
+use bench::model::{KernelComparison, Report};
 use kernels::Toolchain;
 use kernels::device::Device;
 use kernels::pool::Pool;
@@ -85,8 +85,8 @@ fn rows_add_up_whichever_plan_wins() -> Result<(), Failure> {
         let found = report(n)?;
         bench::check::check(&found)?;
         let rows = &found.comparison;
-        assert!(near(Comparison::total(rows, |r| &r.kernels, |r| r.ours), launched(&timed[n])), "{}: {rows:?}", candidate.name);
-        assert!(near(Comparison::total(rows, |r| &r.operators, |r| r.unfused), baseline), "{}: {rows:?}", candidate.name);
+        assert!(near(KernelComparison::total(rows, |r| &r.kernels, |r| r.ours), launched(&timed[n])), "{}: {rows:?}", candidate.name);
+        assert!(near(KernelComparison::total(rows, |r| &r.operators, |r| r.unfused), baseline), "{}: {rows:?}", candidate.name);
         // A stack of n contractions is compared with n contractions at least.
         for row in rows {
             let count = |name: &String| name.rsplit_once(".stack").and_then(|(_, count)| count.parse::<usize>().ok());

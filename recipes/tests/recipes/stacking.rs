@@ -1,7 +1,7 @@
 //! Stacked and gemm-fused contractions compute the same as separate ones, on the shipped recipes at small sizes.
 
 use kernels::device::Forms;
-use kernels::target::cuda::cublaslt::Fused;
+use kernels::target::cuda::cublaslt::FusedContraction;
 use recipes::load::{Recipe, load, load_str};
 use recipes::pipeline::oracle::small_sizes::with_small_sizes;
 use recipes::pipeline::oracle::tensors::{random_inputs, results};
@@ -108,7 +108,7 @@ fn gates_are_stacked_where_none_is_made_of_another() {
 #[test]
 fn on_a_gpu_rows_are_renormalized_from_their_statistics() {
     for recipe in ["mha.yaml", "bert-large-encoder.yaml"] {
-        let programs = checked(recipe, Some(Fused::has));
+        let programs = checked(recipe, Some(FusedContraction::has));
         let named = |name: &str| programs.variants.iter().find(|v| v.key.to_string() == name).unwrap_or_else(|| panic!("{recipe}: {name}"));
         let (base, again) = (named("stacked wq+wk+wv"), named("row statistics, stacked wq+wk+wv"));
         let stored = |program: &sdfg::Sdfg, data: &str| program.containers.get(data).is_some_and(|c| c.storage == sdfg::Storage::Heap);
@@ -121,5 +121,5 @@ fn on_a_gpu_rows_are_renormalized_from_their_statistics() {
         assert_eq!(moved(&base.program) + 2 * rows.iter().sum::<u64>(), moved(&again.program) + matrix, "{recipe}");
         assert_eq!(contractions(&base.program), contractions(&again.program), "{recipe}");
     }
-    assert!(checked("mlp.yaml", Some(Fused::has)).variants.iter().all(|v| v.key.id != VariantId::RowStatistics));
+    assert!(checked("mlp.yaml", Some(FusedContraction::has)).variants.iter().all(|v| v.key.id != VariantId::RowStatistics));
 }

@@ -3,7 +3,7 @@
 use kernels::device::Device;
 use kernels::pool::Pool;
 use kernels::target::cuda::CudaDevice;
-use kernels::target::cuda::cublaslt::Fused;
+use kernels::target::cuda::cublaslt::FusedContraction;
 use kernels::target::shim::stand_in::StandIn;
 use layouts::measure::space::{Bench, Coming, Fault, KernelSpace};
 use recipes::load::Overrides;
@@ -46,7 +46,7 @@ fn products_mean_what_the_library_is_told() {
             let overrides = Overrides { sizes: sets.collect(), dtype: Some(dtype), narrow, ..Overrides::default() };
             let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("bert-large-encoder.yaml");
             let recipe = recipes::load::load(&recipe, &overrides).expect("a recipe");
-            for variant in programs_on(&recipe, false, Some(Fused::has)).expect("programs").variants {
+            for variant in programs_on(&recipe, false, Some(FusedContraction::has)).expect("programs").variants {
                 if !["fused", "stacked wq+wk+wv", "library epilogues", "library epilogues, relu bits"]
                     .contains(&variant.key.to_string().as_str())
                 {
@@ -54,7 +54,7 @@ fn products_mean_what_the_library_is_told() {
                 }
                 let kernels = build_problem(&variant.program, &device).expect("a problem").kernels;
                 let mut bench = DeviceBench::new(&variant.program, &kernels, &device, &pool);
-                for kernel in kernels.iter().filter(|k| Fused::wanted(&k.spec).is_ok_and(|f| f.is_some())) {
+                for kernel in kernels.iter().filter(|k| FusedContraction::wanted(&k.spec).is_ok_and(|f| f.is_some())) {
                     let (stems, mut configs) = (kernel.count() / kernel.ranking_batch(), Vec::new());
                     for try_ in 0..2000u64 {
                         let stem = try_.wrapping_mul(0x9e37_79b9_7f4a_7c15) % stems;

@@ -13,7 +13,7 @@ use recipes::pipeline::choose::plan::{FORMAT, Plan};
 use recipes::pipeline::run::{Candidate, Target};
 use recipes::pipeline::variants::programs::programs;
 use recipes::train::checkpoint::Folder;
-use recipes::train::{Asked, Training};
+use recipes::train::{TrainRequest, Training};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use sdfg::config::Configuration;
 use std::collections::BTreeMap;
@@ -133,15 +133,15 @@ fn stored(name: &str, folder: &Path) -> Result<Stored, Failure> {
     })
 }
 
-fn asked(stored: &Stored, set: &[(&str, &str)]) -> Asked {
-    Asked {
+fn asked(stored: &Stored, set: &[(&str, &str)]) -> TrainRequest {
+    TrainRequest {
         data: vec![stored.data.clone()],
         set: set.iter().map(|(name, value)| (name.to_string(), value.parse().expect("a schedule"))).collect(),
         seed: 1,
         dropout: true,
         weights: Some(stored.weights.clone()),
         steps: 20,
-        ..Asked::default()
+        ..TrainRequest::default()
     }
 }
 
@@ -228,8 +228,8 @@ fn clouds(folder: &Path, samples: usize, name: &str) -> Result<PathBuf, Failure>
     Ok(path)
 }
 
-fn shuffled(data: PathBuf) -> Asked {
-    Asked { data: vec![data], shuffle: true, seed: 5, dropout: true, steps: 30, ..Asked::default() }
+fn shuffled(data: PathBuf) -> TrainRequest {
+    TrainRequest { data: vec![data], shuffle: true, seed: 5, dropout: true, steps: 30, ..TrainRequest::default() }
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn a_run_is_not_mixed_with_another() -> Result<(), Failure> {
     let mut training = Training::open((&own, file), &asked, None, &pool, &cores)?;
     training.step(&pool)?;
     let from = checkpoints.write(training.execution(), 1, &training.identity)?;
-    let refused = |plan: &Plan, asked: &Asked, why: &str| -> Result<(), Failure> {
+    let refused = |plan: &Plan, asked: &TrainRequest, why: &str| -> Result<(), Failure> {
         let error = Training::open((plan, file), asked, Some(&from), &pool, &cores).err().ok_or(format!("not refused: {why}"))?;
         assert!(error.exit_code() == 2 && error.to_string().contains(why), "{error}");
         assert!(error.to_string().contains("step-000001.safetensors: this run cannot go on from the checkpoint"), "{error}");
@@ -291,13 +291,13 @@ fn a_run_is_not_mixed_with_another() -> Result<(), Failure> {
     };
     refused(&plan(&DROPPING.replace("0.3", "0.4"), Some(0), &cores, Target::default())?, &asked, "it is of another recipe")?;
     refused(&plan(DROPPING, None, &cores, Target::default())?, &asked, "it is of another plan of this recipe; train with the plan")?;
-    let other = Asked { data: vec![clouds(folder.path(), 21, "other.safetensors")?], ..asked.clone() };
+    let other = TrainRequest { data: vec![clouds(folder.path(), 21, "other.safetensors")?], ..asked.clone() };
     refused(&own, &other, "it is of other data; give the files that it was made with")?;
-    refused(&own, &Asked { seed: 6, ..asked.clone() }, "it was made with --seed 5; give that")?;
-    refused(&own, &Asked { shuffle: false, ..asked.clone() }, "it was made with --shuffle; do that")?;
-    refused(&own, &Asked { dropout: false, ..asked.clone() }, "it was made without --no-dropout; do that")?;
+    refused(&own, &TrainRequest { seed: 6, ..asked.clone() }, "it was made with --seed 5; give that")?;
+    refused(&own, &TrainRequest { shuffle: false, ..asked.clone() }, "it was made with --shuffle; do that")?;
+    refused(&own, &TrainRequest { dropout: false, ..asked.clone() }, "it was made without --no-dropout; do that")?;
     // Parameters alone can be taken into any run.
-    let begun = Training::open((&own, file), &Asked { seed: 6, weights: Some(from.clone()), ..asked.clone() }, None, &pool, &cores)?;
+    let begun = Training::open((&own, file), &TrainRequest { seed: 6, weights: Some(from.clone()), ..asked.clone() }, None, &pool, &cores)?;
     assert_eq!(begun.execution().result("w1")?, training.execution().result("w1")?);
     // A file that was cut off says so.
     let bytes = std::fs::read(&from)?;
@@ -360,7 +360,7 @@ fn recipes_that_train_nothing_are_refused() -> Result<(), Failure> {
         (format!("{base}{loss}train: {{loss: loss}}\n"), "the recipe has no `update`, so no step changes a parameter"),
     ] {
         let plan = plan(&text, None, &cores, Target::default())?;
-        let error = Training::open((&plan, Path::new("plan.json")), &Asked::default(), None, &pool, &cores).err().ok_or(why)?;
+        let error = Training::open((&plan, Path::new("plan.json")), &TrainRequest::default(), None, &pool, &cores).err().ok_or(why)?;
         assert!(error.exit_code() == 2 && error.to_string().contains(why), "{error}");
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Every row of the table of variants, over random recipes, with every rewrite checked by the interpreter.
 
-use kernels::target::cuda::cublaslt::Fused;
+use kernels::target::cuda::cublaslt::FusedContraction;
 use recipes::load::{Overrides, load_str};
 use recipes::pipeline::variants::programs::programs_on;
 use recipes::pipeline::variants::table::{Devices, PassStep, VARIANTS, VariantId};
@@ -102,7 +102,7 @@ fn every_row_is_right_over_random_recipes() -> Result<(), Failure> {
         let text = recipe(seed);
         let narrow = Overrides { dtype: Some(Dtype::Bf16), narrow: true, ..Overrides::default() };
         let recipe = load_str("random.yaml", &text, &narrow).unwrap_or_else(|e| panic!("{e}\n{text}"));
-        let programs = programs_on(&recipe, true, Some(Fused::has)).map_err(|e| format!("{e}\n{text}"))?;
+        let programs = programs_on(&recipe, true, Some(FusedContraction::has)).map_err(|e| format!("{e}\n{text}"))?;
         for variant in &programs.variants {
             *met.entry(variant.key.id).or_default() += 1;
             // A row's defining pass is in the log of its program.
@@ -134,6 +134,6 @@ fn rows_are_made_where_they_apply() -> Result<(), Failure> {
     assert!(of(&text, None)?.iter().all(|id| id.row().devices != Devices::Gpu));
     let forward = &text[..text.find("train:").unwrap_or(text.len())];
     let needs_gradients = |id: &&VariantId| id.row().defining == Some(PassStep::RowStatisticsInMemory);
-    assert_eq!(of(forward, Some(Fused::has))?.iter().filter(needs_gradients).count(), 0);
+    assert_eq!(of(forward, Some(FusedContraction::has))?.iter().filter(needs_gradients).count(), 0);
     Ok(())
 }

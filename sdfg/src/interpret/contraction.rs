@@ -85,12 +85,12 @@ struct Factor {
 /// All points of some indices.
 struct Group {
     points: usize,
-    /// For both factors and the result, see [`Part`].
-    parts: [Part; 3],
+    /// For both factors and the result, see [`OperandOffsets`].
+    parts: [OperandOffsets; 3],
 }
 
 /// What each point adds to an operand's address, and to its place in each dim that may be left.
-struct Part {
+struct OperandOffsets {
     offsets: Vec<i64>,
     places: Vec<i64>,
 }
@@ -109,8 +109,8 @@ impl Factor {
         &self,
         memory: &Memory,
         (base, places): (i64, &[i64]),
-        (first, is): (&Part, Range<usize>),
-        (second, js): (&Part, Range<usize>),
+        (first, is): (&OperandOffsets, Range<usize>),
+        (second, js): (&OperandOffsets, Range<usize>),
     ) -> Array2<f64> {
         let buffer = &memory.buffers[self.slot.buffer];
         let (base, width) = (self.base + base, self.left.len());
@@ -180,12 +180,12 @@ impl Plan {
             groups[group].push((index, *size));
         }
         let part = |group: &[(&str, usize)], n: usize| {
-            let mut part = Part { offsets: vec![0], places: vec![0; left[n].len()] };
+            let mut part = OperandOffsets { offsets: vec![0], places: vec![0; left[n].len()] };
             for (index, size) in group {
                 let stride = |d: usize| subscripts[n][d].coefficient(index);
                 let along: i64 = (0..subscripts[n].len()).map(|d| stride(d) * slots[n].strides[d] as i64).sum();
                 let steps: Vec<i64> = left[n].iter().map(|d| stride(*d)).collect();
-                part = Part {
+                part = OperandOffsets {
                     offsets: part.offsets.iter().flat_map(|at| (0..*size as i64).map(move |i| at + i * along)).collect(),
                     places: match steps.is_empty() {
                         true => vec![],

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 /// A map: its loops from outer to inner around a list of steps.
 pub struct Nest {
     loops: Vec<Loop>,
-    body: Vec<(Vec<Reset>, Step)>,
+    body: Vec<(Vec<Reset>, NestStep)>,
 }
 
 struct Loop {
@@ -34,7 +34,7 @@ struct Reset {
     value: f64,
 }
 
-enum Step {
+enum NestStep {
     Nest(Nest),
     Compute(Compute),
 }
@@ -177,9 +177,9 @@ fn compile_scope(
                 path.push(place);
                 let nest = compile_scope(inner, path, around, holders, memory, names)?;
                 path.pop();
-                Step::Nest(nest)
+                NestStep::Nest(nest)
             }
-            Item::Tasklet(computation) => Step::Compute(compile_tasklet(computation, around, memory, names)?),
+            Item::Tasklet(computation) => NestStep::Compute(compile_tasklet(computation, around, memory, names)?),
             Item::Operation(_) => continue,
         };
         body.push((resets, step));
@@ -274,8 +274,8 @@ impl Nest {
                     buffers[reset.buffer].fill(reset.value);
                 }
                 match step {
-                    Step::Nest(nest) => nest.run(buffers, scratch)?,
-                    Step::Compute(compute) => compute.run(buffers, scratch)?,
+                    NestStep::Nest(nest) => nest.run(buffers, scratch)?,
+                    NestStep::Compute(compute) => compute.run(buffers, scratch)?,
                 }
             }
             return Ok(());

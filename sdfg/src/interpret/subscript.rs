@@ -180,13 +180,13 @@ impl Function {
 #[derive(Clone, Debug)]
 pub struct Access {
     pub buffer: usize,
-    pub place: Place,
+    pub place: ElementAddress,
     /// The memlet as it prints, for errors.
     pub memlet: String,
 }
 
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum ElementAddress {
     /// Proved to be inside the container at every point.
     Inside { base: i64, terms: Vec<(usize, i64)> },
     /// Decided at each point.
@@ -227,27 +227,27 @@ impl Access {
             dims.push(Dim { subscript, size: *size, stride: *stride });
         }
         let place = if inside { linear(slot.base, &dims) } else { None };
-        let place = place.unwrap_or(Place::Checked { base: slot.base, dims, fill: memlet.fill });
+        let place = place.unwrap_or(ElementAddress::Checked { base: slot.base, dims, fill: memlet.fill });
         Ok(Access { buffer: slot.buffer, place, memlet: memlet.to_string() })
     }
 
     /// The reads whose values are subscripts.
     pub fn elements(&self) -> impl Iterator<Item = usize> + '_ {
-        let dims = if let Place::Checked { dims, .. } = &self.place { dims.as_slice() } else { &[] };
+        let dims = if let ElementAddress::Checked { dims, .. } = &self.place { dims.as_slice() } else { &[] };
         dims.iter().filter_map(|dim| if let Integer::Element(n) = &dim.subscript { Some(*n) } else { None })
     }
 
     #[inline]
     pub fn locate(&self, at: &[i64], reads: &[f64]) -> Element {
         match &self.place {
-            Place::Inside { base, terms } => {
+            ElementAddress::Inside { base, terms } => {
                 let mut position = *base;
                 for (index, coefficient) in terms {
                     position += coefficient * at[*index];
                 }
                 Element::At(position as usize)
             }
-            Place::Checked { base, dims, fill } => {
+            ElementAddress::Checked { base, dims, fill } => {
                 let mut position = *base;
                 for dim in dims {
                     match dim.subscript.eval_with(at, reads) {
@@ -262,13 +262,13 @@ impl Access {
 }
 
 /// One affine position out of affine subscripts.
-fn linear(base: usize, dims: &[Dim]) -> Option<Place> {
+fn linear(base: usize, dims: &[Dim]) -> Option<ElementAddress> {
     let mut position = Integer::Affine { constant: i64::try_from(base).ok()?, terms: vec![] };
     for dim in dims {
         position = position.plus(&dim.subscript, i64::try_from(dim.stride).ok()?)?;
     }
     match position {
-        Integer::Affine { constant, terms } => Some(Place::Inside { base: constant, terms }),
+        Integer::Affine { constant, terms } => Some(ElementAddress::Inside { base: constant, terms }),
         Integer::Call(..) | Integer::Element(_) => None,
     }
 }

@@ -18,7 +18,7 @@
 //!
 //! Products do not select: `0 · ∞` of a factor that is itself infinite is NaN.
 
-use crate::functions::{Derivative, Growth};
+use crate::functions::{Growth, ScalarDerivative};
 use crate::scalar::{Binary, Scalar, Unary};
 
 /// ∂code/∂by, simplified. 0 where `code` does not read `by`.
@@ -43,8 +43,8 @@ pub fn pullback(code: &Scalar, by: &str, seed: Scalar) -> Scalar {
 fn unary(op: Unary, a: &Scalar, by: &str, seed: Scalar) -> Scalar {
     let value = Scalar::unary(op, a.clone());
     match op.row().derivative {
-        Derivative::Pull(pull) => pullback(a, by, pull(seed, a, &value)),
-        Derivative::Saturating { scale, slope } => {
+        ScalarDerivative::Pull(pull) => pullback(a, by, pull(seed, a, &value)),
+        ScalarDerivative::Saturating { scale, slope } => {
             let slope = slope(a, &value);
             let inner = pullback(a, by, seed * Scalar::Const(scale) * slope.clone());
             if unbounded(a, by) { select(compare(Binary::Eq, &slope, &Scalar::Const(0.0)), Scalar::Const(0.0), inner) } else { inner }
@@ -121,7 +121,7 @@ pub fn unbounded(code: &Scalar, by: &str) -> bool {
         Scalar::Unary(op, a) => match (op.row().growth, op.row().derivative) {
             (Growth::Steep, _) => reads(a),
             // A polynomial is large only where they have saturated, and then they select.
-            (Growth::Bounded, Derivative::Saturating { .. }) => within(a) && !polynomial(a),
+            (Growth::Bounded, ScalarDerivative::Saturating { .. }) => within(a) && !polynomial(a),
             _ => within(a),
         },
         Scalar::Binary(Binary::Div, a, b) => reads(b) || within(a) || reads(a) && !b.inputs().is_empty(),

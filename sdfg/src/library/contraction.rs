@@ -3,7 +3,7 @@
 //! Flop: 2 per point of the whole iteration space (a multiplication and an addition); `scale` is free, it is folded into
 //! the product's α. On the BERT layer this gives 312·2³⁰ forward and backward together (Table III).
 
-use super::operator::{Field, Shape};
+use super::operator::{Field, FieldKind};
 use super::*;
 
 /// `out = scale · Σ a · b` over the indices that `out` lacks.
@@ -12,15 +12,15 @@ pub struct Contraction<'a> {
 }
 
 impl Contraction<'_> {
-    pub(super) const DEFINITION: Definition = Definition {
+    pub(super) const DEFINITION: OperatorSyntax = OperatorSyntax {
         keyword: "contraction",
-        shape: &[Shape::Code("scale")],
+        shape: &[FieldKind::Code("scale")],
         build: |fields| Some(Op::Contraction { scale: fields.code()? }),
     };
 }
 
 impl<'a> Operator<'a> for Contraction<'a> {
-    fn definition(&self) -> &'static Definition {
+    fn definition(&self) -> &'static OperatorSyntax {
         &Self::DEFINITION
     }
 
@@ -49,7 +49,7 @@ impl<'a> Operator<'a> for Contraction<'a> {
         reduce::expand(operation, program, Combine::Sum, &code, &Scalar::Const(1.0))
     }
 
-    fn differentiate(&self, forward: &Operation, program: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError> {
+    fn differentiate(&self, forward: &Operation, program: &Sdfg, wanted: &WantedGradients) -> Result<Derivative, OperatorError> {
         derivative::contraction::differentiate(forward, program, self.scale, wanted)
     }
 }

@@ -3,7 +3,7 @@
 //! Flop follow Table III of the paper: one per element for a bias, a scaling, a dropout (its scaling) and a residual
 //! addition, none for a rectifier (a comparison). Any other code counts its arithmetic operations, a function as one.
 
-use super::operator::{Field, Shape};
+use super::operator::{Field, FieldKind};
 use super::*;
 use crate::node::{Computation, Tasklet};
 use crate::scope::Item;
@@ -15,15 +15,15 @@ pub struct Elementwise<'a> {
 }
 
 impl Elementwise<'_> {
-    pub(super) const DEFINITION: Definition = Definition {
+    pub(super) const DEFINITION: OperatorSyntax = OperatorSyntax {
         keyword: "elementwise",
-        shape: &[Shape::Label, Shape::Code("code")],
+        shape: &[FieldKind::Label, FieldKind::Code("code")],
         build: |fields| Some(Op::Elementwise { label: fields.label()?, code: fields.code()? }),
     };
 }
 
 impl<'a> Operator<'a> for Elementwise<'a> {
-    fn definition(&self) -> &'static Definition {
+    fn definition(&self) -> &'static OperatorSyntax {
         &Self::DEFINITION
     }
 
@@ -62,7 +62,7 @@ impl<'a> Operator<'a> for Elementwise<'a> {
         })
     }
 
-    fn differentiate(&self, forward: &Operation, program: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError> {
+    fn differentiate(&self, forward: &Operation, program: &Sdfg, wanted: &WantedGradients) -> Result<Derivative, OperatorError> {
         derivative::elementwise::differentiate(forward, program, self.label, self.code, wanted)
     }
 }

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 pub use elementwise::arithmetic;
-pub use operator::{Definition, Operator, Ports};
+pub use operator::{Operator, OperatorSyntax, Ports};
 
 /// The paper's operator classes (§III-B).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -99,7 +99,7 @@ macro_rules! operators {
         }
 
         /// Every operator, as the text form spells it.
-        pub const DEFINITIONS: &[&Definition] = &[$(&$($operator)::+::DEFINITION),*];
+        pub const DEFINITIONS: &[&OperatorSyntax] = &[$(&$($operator)::+::DEFINITION),*];
     };
 }
 
@@ -124,7 +124,7 @@ pub struct Expansion {
 }
 
 /// What a derivative needs to know: which gradients are wanted, and where they go.
-pub struct Wanted {
+pub struct WantedGradients {
     /// Input connector of the forward operation → container that receives this operation's contribution.
     pub gradients: BTreeMap<String, String>,
     /// Of these connectors only the part of the gradient is written that belongs to what is read: other operations write the rest.
@@ -178,7 +178,7 @@ impl Operation {
     }
 
     /// Reverse-mode derivative: operations that add nothing up; each writes one contribution.
-    pub fn differentiate(&self, program: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError> {
+    pub fn differentiate(&self, program: &Sdfg, wanted: &WantedGradients) -> Result<Derivative, OperatorError> {
         if self.stops_gradients() {
             Ok(Derivative::default())
         } else {

@@ -9,7 +9,7 @@
 //! for scale and shift gradients (x̂ as one multiply-add, product, two sums), 9 for the input's.
 
 use super::elementwise::{at, computation, indices};
-use super::operator::{Field, Shape};
+use super::operator::{Field, FieldKind};
 use super::reduce::{combined, container};
 use super::softmax::statistic;
 use super::*;
@@ -23,15 +23,15 @@ pub struct Normalize<'a> {
 }
 
 impl Normalize<'_> {
-    pub(super) const DEFINITION: Definition = Definition {
+    pub(super) const DEFINITION: OperatorSyntax = OperatorSyntax {
         keyword: "normalize",
-        shape: &[Shape::Over, Shape::Number("eps")],
+        shape: &[FieldKind::Over, FieldKind::Number("eps")],
         build: |fields| Some(Op::Normalize { over: fields.over()?, eps: fields.number()? }),
     };
 }
 
 impl<'a> Operator<'a> for Normalize<'a> {
-    fn definition(&self) -> &'static Definition {
+    fn definition(&self) -> &'static OperatorSyntax {
         &Self::DEFINITION
     }
 
@@ -55,7 +55,7 @@ impl<'a> Operator<'a> for Normalize<'a> {
         expand(operation, program, self.over, *self.eps)
     }
 
-    fn differentiate(&self, forward: &Operation, _: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError> {
+    fn differentiate(&self, forward: &Operation, _: &Sdfg, wanted: &WantedGradients) -> Result<Derivative, OperatorError> {
         derivative::normalize::differentiate(forward, self.over, wanted)
     }
 }
@@ -66,15 +66,15 @@ pub struct GradX<'a> {
 }
 
 impl GradX<'_> {
-    pub(super) const DEFINITION: Definition = Definition {
+    pub(super) const DEFINITION: OperatorSyntax = OperatorSyntax {
         keyword: "normalize_grad_x",
-        shape: &[Shape::Over],
+        shape: &[FieldKind::Over],
         build: |fields| Some(Op::NormalizeGradX { over: fields.over()? }),
     };
 }
 
 impl<'a> Operator<'a> for GradX<'a> {
-    fn definition(&self) -> &'static Definition {
+    fn definition(&self) -> &'static OperatorSyntax {
         &Self::DEFINITION
     }
 
@@ -98,7 +98,7 @@ impl<'a> Operator<'a> for GradX<'a> {
         expand_grad_x(operation, program, self.over)
     }
 
-    fn differentiate(&self, forward: &Operation, _: &Sdfg, _: &Wanted) -> Result<Derivative, OperatorError> {
+    fn differentiate(&self, forward: &Operation, _: &Sdfg, _: &WantedGradients) -> Result<Derivative, OperatorError> {
         Err(derivative::second_derivative(forward))
     }
 }
@@ -107,11 +107,12 @@ impl<'a> Operator<'a> for GradX<'a> {
 pub struct GradW;
 
 impl GradW {
-    pub(super) const DEFINITION: Definition = Definition { keyword: "normalize_grad_w", shape: &[], build: |_| Some(Op::NormalizeGradW) };
+    pub(super) const DEFINITION: OperatorSyntax =
+        OperatorSyntax { keyword: "normalize_grad_w", shape: &[], build: |_| Some(Op::NormalizeGradW) };
 }
 
 impl<'a> Operator<'a> for GradW {
-    fn definition(&self) -> &'static Definition {
+    fn definition(&self) -> &'static OperatorSyntax {
         &Self::DEFINITION
     }
 
@@ -135,7 +136,7 @@ impl<'a> Operator<'a> for GradW {
         expand_grad_w(operation, program)
     }
 
-    fn differentiate(&self, forward: &Operation, _: &Sdfg, _: &Wanted) -> Result<Derivative, OperatorError> {
+    fn differentiate(&self, forward: &Operation, _: &Sdfg, _: &WantedGradients) -> Result<Derivative, OperatorError> {
         Err(derivative::second_derivative(forward))
     }
 }

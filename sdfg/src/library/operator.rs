@@ -3,7 +3,7 @@
 //! A variant of [`Op`] holds the data of an operator, in fields of few kinds ([`Field`]). From those come the text form, renaming and the
 //! checks of code and indices. The rest is the operator's [`Operator`], in a file of its own; [`super::DEFINITIONS`] lists them all.
 
-use super::{Class, Derivative, Expansion, Op, OperatorError, Wanted};
+use super::{Class, Derivative, Expansion, Op, OperatorError, WantedGradients};
 use crate::graph::Sdfg;
 use crate::memlet::Combine;
 use crate::node::Operation;
@@ -13,9 +13,9 @@ use std::collections::VecDeque;
 
 /// The meaning of an operator. Connectors and subscripts are those of the operation.
 pub trait Operator<'a> {
-    fn definition(&self) -> &'static Definition;
+    fn definition(&self) -> &'static OperatorSyntax;
 
-    /// The data of the operator, in the order of [`Definition::shape`].
+    /// The data of the operator, in the order of [`OperatorSyntax::shape`].
     fn fields(&self) -> Vec<Field>;
 
     /// The paper's operator class.
@@ -42,13 +42,13 @@ pub trait Operator<'a> {
     ///
     /// # Errors
     /// An operand whose derivative is not defined, with the reason.
-    fn differentiate(&self, forward: &Operation, program: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError>;
+    fn differentiate(&self, forward: &Operation, program: &Sdfg, wanted: &WantedGradients) -> Result<Derivative, OperatorError>;
 }
 
 /// How the text form spells an operator: a word, then its fields.
-pub struct Definition {
+pub struct OperatorSyntax {
     pub keyword: &'static str,
-    pub shape: &'static [Shape],
+    pub shape: &'static [FieldKind],
     /// The operator of fields that have this shape; `None` of others.
     pub build: fn(&mut Fields) -> Option<Op>,
 }
@@ -66,7 +66,7 @@ pub struct Ports {
 
 /// The kind of a field, and the word before it in the text form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum FieldKind {
     /// A name for people.
     Label,
     Combine,
@@ -124,7 +124,7 @@ impl Op {
     }
 
     /// Its data, each field with its kind.
-    pub fn fields(&self) -> Vec<(Shape, Field)> {
+    pub fn fields(&self) -> Vec<(FieldKind, Field)> {
         self.with(|operator| operator.definition().shape.iter().copied().zip(operator.fields()).collect())
     }
 

@@ -3,7 +3,7 @@
 //! Flop: the code's arithmetic plus one (the combine) per point; the scale, once per result, is not counted.
 
 use super::elementwise::{arithmetic, at, computation, indices, reads_of};
-use super::operator::{Field, Shape};
+use super::operator::{Field, FieldKind};
 use super::*;
 use crate::scalar::Binary;
 use crate::scope::Item;
@@ -17,9 +17,9 @@ pub struct Reduce<'a> {
 }
 
 impl Reduce<'_> {
-    pub(super) const DEFINITION: Definition = Definition {
+    pub(super) const DEFINITION: OperatorSyntax = OperatorSyntax {
         keyword: "reduce",
-        shape: &[Shape::Label, Shape::Combine, Shape::Code("code"), Shape::Code("scale")],
+        shape: &[FieldKind::Label, FieldKind::Combine, FieldKind::Code("code"), FieldKind::Code("scale")],
         build: |fields| {
             Some(Op::Reduce { label: fields.label()?, combine: fields.combine()?, code: fields.code()?, scale: fields.code()? })
         },
@@ -27,7 +27,7 @@ impl Reduce<'_> {
 }
 
 impl<'a> Operator<'a> for Reduce<'a> {
-    fn definition(&self) -> &'static Definition {
+    fn definition(&self) -> &'static OperatorSyntax {
         &Self::DEFINITION
     }
 
@@ -56,7 +56,7 @@ impl<'a> Operator<'a> for Reduce<'a> {
         expand(operation, program, *self.combine, self.code, self.scale)
     }
 
-    fn differentiate(&self, forward: &Operation, program: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError> {
+    fn differentiate(&self, forward: &Operation, program: &Sdfg, wanted: &WantedGradients) -> Result<Derivative, OperatorError> {
         derivative::reduce::differentiate(forward, program, (self.label, *self.combine), self.code, self.scale, wanted)
     }
 }

@@ -7,7 +7,7 @@
 //! Flop: the code's arithmetic plus one (the addition) per point of each pair.
 
 use super::elementwise::{arithmetic, at, computation};
-use super::operator::{Field, Shape};
+use super::operator::{Field, FieldKind};
 use super::*;
 use crate::scalar::Binary;
 use crate::scope::Item;
@@ -20,20 +20,20 @@ pub struct Scatter<'a> {
 }
 
 impl Scatter<'_> {
-    pub(super) const DEFINITION: Definition = Definition {
+    pub(super) const DEFINITION: OperatorSyntax = OperatorSyntax {
         keyword: "scatter",
-        shape: &[Shape::Label, Shape::Over, Shape::Code("code")],
+        shape: &[FieldKind::Label, FieldKind::Over, FieldKind::Code("code")],
         build: |fields| Some(Op::Scatter { label: fields.label()?, over: fields.over()?, code: fields.code()? }),
     };
 }
 
 /// A pair of operands: what is added, and the row that it is added to.
-pub struct Part<'a> {
+pub struct ScatterTerm<'a> {
     pub x: &'a Operand,
     pub at: &'a Operand,
 }
 
-impl Part<'_> {
+impl ScatterTerm<'_> {
     /// The indices of its iteration space, in order of the operation's.
     pub fn indices<'o>(&self, operation: &'o Operation) -> Vec<&'o String> {
         let mentions = |index: &String| self.x.subscripts.iter().chain(&self.at.subscripts).any(|s| s.symbols().contains(index));
@@ -42,16 +42,16 @@ impl Part<'_> {
 }
 
 /// The pairs of a scatter.
-pub fn parts(operation: &Operation) -> Vec<Part<'_>> {
+pub fn parts(operation: &Operation) -> Vec<ScatterTerm<'_>> {
     let pair = |n: usize| {
         let suffix = if n == 0 { String::new() } else { n.to_string() };
-        Some(Part { x: operation.input(&format!("x{suffix}"))?, at: operation.input(&format!("at{suffix}"))? })
+        Some(ScatterTerm { x: operation.input(&format!("x{suffix}"))?, at: operation.input(&format!("at{suffix}"))? })
     };
     (0..).map_while(pair).collect()
 }
 
 impl<'a> Operator<'a> for Scatter<'a> {
-    fn definition(&self) -> &'static Definition {
+    fn definition(&self) -> &'static OperatorSyntax {
         &Self::DEFINITION
     }
 
@@ -68,7 +68,7 @@ impl<'a> Operator<'a> for Scatter<'a> {
     }
 
     fn flop(&self, operation: &Operation, program: &Sdfg) -> Expr {
-        let points = |part: &Part| Expr::product(part.indices(operation).iter().map(|i| program.size_of(&operation.indices[*i])));
+        let points = |part: &ScatterTerm| Expr::product(part.indices(operation).iter().map(|i| program.size_of(&operation.indices[*i])));
         let all = parts(operation).iter().fold(Expr::Int(0), |all, part| all + points(part));
         Expr::Int(1 + arithmetic(self.code)) * all
     }
@@ -114,7 +114,7 @@ impl<'a> Operator<'a> for Scatter<'a> {
         Ok(Expansion { containers, scopes })
     }
 
-    fn differentiate(&self, forward: &Operation, _: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError> {
+    fn differentiate(&self, forward: &Operation, _: &Sdfg, wanted: &WantedGradients) -> Result<Derivative, OperatorError> {
         let connector = wanted.gradients.keys().next().cloned().unwrap_or_default();
         let why = "a scatter is a derivative itself; only first derivatives are made".into();
         Err(OperatorError::NotDifferentiable { operation: forward.name.clone(), connector, why })

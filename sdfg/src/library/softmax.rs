@@ -4,7 +4,7 @@
 //! subtraction, product). With the dropout that follows it, these are the 6 and 5 of the paper's "scaled softmax".
 
 use super::elementwise::{at, computation, indices};
-use super::operator::{Field, Shape};
+use super::operator::{Field, FieldKind};
 use super::reduce::container;
 use super::*;
 use crate::scalar::Unary;
@@ -16,12 +16,12 @@ pub struct Softmax<'a> {
 }
 
 impl Softmax<'_> {
-    pub(super) const DEFINITION: Definition =
-        Definition { keyword: "softmax", shape: &[Shape::Over], build: |fields| Some(Op::Softmax { over: fields.over()? }) };
+    pub(super) const DEFINITION: OperatorSyntax =
+        OperatorSyntax { keyword: "softmax", shape: &[FieldKind::Over], build: |fields| Some(Op::Softmax { over: fields.over()? }) };
 }
 
 impl<'a> Operator<'a> for Softmax<'a> {
-    fn definition(&self) -> &'static Definition {
+    fn definition(&self) -> &'static OperatorSyntax {
         &Self::DEFINITION
     }
 
@@ -45,7 +45,7 @@ impl<'a> Operator<'a> for Softmax<'a> {
         expand(operation, program, self.over)
     }
 
-    fn differentiate(&self, forward: &Operation, _: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError> {
+    fn differentiate(&self, forward: &Operation, _: &Sdfg, wanted: &WantedGradients) -> Result<Derivative, OperatorError> {
         derivative::softmax::differentiate(forward, self.over, wanted)
     }
 }
@@ -56,12 +56,15 @@ pub struct SoftmaxGrad<'a> {
 }
 
 impl SoftmaxGrad<'_> {
-    pub(super) const DEFINITION: Definition =
-        Definition { keyword: "softmax_grad", shape: &[Shape::Over], build: |fields| Some(Op::SoftmaxGrad { over: fields.over()? }) };
+    pub(super) const DEFINITION: OperatorSyntax = OperatorSyntax {
+        keyword: "softmax_grad",
+        shape: &[FieldKind::Over],
+        build: |fields| Some(Op::SoftmaxGrad { over: fields.over()? }),
+    };
 }
 
 impl<'a> Operator<'a> for SoftmaxGrad<'a> {
-    fn definition(&self) -> &'static Definition {
+    fn definition(&self) -> &'static OperatorSyntax {
         &Self::DEFINITION
     }
 
@@ -85,7 +88,7 @@ impl<'a> Operator<'a> for SoftmaxGrad<'a> {
         expand_grad(operation, program, self.over)
     }
 
-    fn differentiate(&self, forward: &Operation, _: &Sdfg, _: &Wanted) -> Result<Derivative, OperatorError> {
+    fn differentiate(&self, forward: &Operation, _: &Sdfg, _: &WantedGradients) -> Result<Derivative, OperatorError> {
         Err(derivative::second_derivative(forward))
     }
 }

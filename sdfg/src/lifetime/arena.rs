@@ -1,6 +1,6 @@
 //! Offsets in one piece of memory.
 
-use super::{Handover, Interval};
+use super::{Handover, LiveInterval};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -22,23 +22,23 @@ pub struct ArenaPlan {
 }
 
 /// Buffers that lie in one place one after the other.
-struct Place<'a> {
-    members: Vec<&'a Interval>,
+struct ArenaSlot<'a> {
+    members: Vec<&'a LiveInterval>,
     room: u64,
     first: usize,
     last: usize,
 }
 
 /// What places are ordered by, smallest first.
-type Key = fn(&Place) -> (Reverse<u64>, u64);
+type Key = fn(&ArenaSlot) -> (Reverse<u64>, u64);
 
-impl Place<'_> {
+impl ArenaSlot<'_> {
     /// Kernels that it lives through.
     fn length(&self) -> u64 {
         (self.last - self.first + 1) as u64
     }
 
-    fn meets(&self, other: &Place) -> bool {
+    fn meets(&self, other: &ArenaSlot) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 }
@@ -46,7 +46,7 @@ impl Place<'_> {
 /// Assigns offsets. A handover takes place if both of its buffers are known, have equal sizes, and the first one ends where the second
 /// begins. Then the arena is filled in each of a few fixed orders, and in further orders that place the highest buffer first, until an
 /// arena is as small as the buffers that are alive at once. The smallest arena is taken; among equal ones, the first.
-pub fn plan(intervals: &[Interval], handovers: &[Handover]) -> ArenaPlan {
+pub fn plan(intervals: &[LiveInterval], handovers: &[Handover]) -> ArenaPlan {
     let (places, handovers) = merged(intervals, handovers);
     // The load changes only where a life begins.
     let load = |kernel: usize| places.iter().filter(|p| (p.first..=p.last).contains(&kernel)).map(|p| p.room).sum();
@@ -63,7 +63,7 @@ pub fn plan(intervals: &[Interval], handovers: &[Handover]) -> ArenaPlan {
         }
         (best.as_ref().is_some_and(|(least, _)| *least <= lower_bound), highest)
     };
-    let name = |p: &Place| p.members.first().map(|m| m.data.clone()).unwrap_or_default();
+    let name = |p: &ArenaSlot| p.members.first().map(|m| m.data.clone()).unwrap_or_default();
     let keys: [Key; 4] = [
         |p| (Reverse(p.room), 0),
         |p| (Reverse(p.room.saturating_mul(p.length())), 0),
@@ -91,13 +91,13 @@ pub fn plan(intervals: &[Interval], handovers: &[Handover]) -> ArenaPlan {
 }
 
 /// Buffers that are handed over to each other, as one place.
-fn merged<'a>(intervals: &'a [Interval], handovers: &[Handover]) -> (Vec<Place<'a>>, Vec<Handover>) {
-    let mut places: Vec<Place> =
-        intervals.iter().map(|i| Place { members: vec![i], room: i.room(), first: i.first, last: i.last }).collect();
+fn merged<'a>(intervals: &'a [LiveInterval], handovers: &[Handover]) -> (Vec<ArenaSlot<'a>>, Vec<Handover>) {
+    let mut places: Vec<ArenaSlot> =
+        intervals.iter().map(|i| ArenaSlot { members: vec![i], room: i.room(), first: i.first, last: i.last }).collect();
     let mut done = Vec::new();
     for handover in handovers {
-        let ends = |p: &Place| p.members.last().is_some_and(|m| m.data == handover.from);
-        let begins = |p: &Place| p.members.first().is_some_and(|m| m.data == handover.to);
+        let ends = |p: &ArenaSlot| p.members.last().is_some_and(|m| m.data == handover.from);
+        let begins = |p: &ArenaSlot| p.members.first().is_some_and(|m| m.data == handover.to);
         let (Some(from), Some(to)) = (places.iter().position(ends), places.iter().position(begins)) else { continue };
         // What the same kernel makes and gives up is not there before it.
         let was_there = places[from].members.last().is_some_and(|m| m.first < places[to].first);
@@ -115,7 +115,7 @@ fn merged<'a>(intervals: &'a [Interval], handovers: &[Handover]) -> (Vec<Place<'
 
 /// Gives each place, in this order, a gap that is free throughout its life: the lowest, or the smallest that is no higher
 /// than what lies there already. The size of it all, and the offsets.
-fn filled(places: &[Place], order: &[usize], tight: bool) -> (u64, Vec<u64>) {
+fn filled(places: &[ArenaSlot], order: &[usize], tight: bool) -> (u64, Vec<u64>) {
     let mut offsets = vec![0; places.len()];
     let mut placed: Vec<usize> = Vec::new();
     let mut peak = 0;

@@ -14,7 +14,7 @@ mod order;
 mod schedule;
 
 pub use arena::{ArenaPlan, plan};
-pub use schedule::{Buffer, Schedule, Step};
+pub use schedule::{Buffer, Schedule, ScheduleStep};
 
 use crate::data::Role;
 use crate::graph::Sdfg;
@@ -26,7 +26,7 @@ pub const ALIGNMENT: u64 = 64;
 
 /// The life of one buffer, in kernels from the first of the step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Interval {
+pub struct LiveInterval {
     pub data: String,
     pub bytes: u64,
     /// First and last kernel that touches it.
@@ -41,8 +41,8 @@ pub struct Handover {
     pub to: String,
 }
 
-impl Interval {
-    pub fn meets(&self, other: &Interval) -> bool {
+impl LiveInterval {
+    pub fn meets(&self, other: &LiveInterval) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 
@@ -57,7 +57,7 @@ fn room(bytes: u64) -> u64 {
 
 /// The lives of a program's heap transients, in order of first use. Programs whose states loop need no other rule: what
 /// is carried around a loop is no transient.
-pub fn intervals(program: &Sdfg) -> Result<Vec<Interval>, SymbolError> {
-    let transient = |i: &Interval| program.containers.get(&i.data).is_some_and(|c| c.role == Role::Transient);
+pub fn intervals(program: &Sdfg) -> Result<Vec<LiveInterval>, SymbolError> {
+    let transient = |i: &LiveInterval| program.containers.get(&i.data).is_some_and(|c| c.role == Role::Transient);
     Ok(Schedule::of(program)?.intervals().into_iter().filter(transient).collect())
 }

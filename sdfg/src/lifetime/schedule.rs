@@ -1,6 +1,6 @@
 //! Kernels in order, and the memory that each of them touches.
 
-use super::{Handover, Interval, room};
+use super::{Handover, LiveInterval, room};
 use crate::data::{Container, Role, Storage};
 use crate::graph::Sdfg;
 use crate::scope::{Item, Scope, Unit};
@@ -18,7 +18,7 @@ pub struct Buffer {
 
 /// One kernel, or several that stay together. Buffers are numbers in the schedule's list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Step {
+pub struct ScheduleStep {
     pub name: String,
     /// Steps of one stage come before those of the next: forward, backward.
     pub stage: usize,
@@ -32,10 +32,10 @@ pub struct Step {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
     pub buffers: Vec<Buffer>,
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScheduleStep>,
 }
 
-impl Step {
+impl ScheduleStep {
     pub(super) fn touches(&self, buffer: usize) -> bool {
         self.reads.contains(&buffer) || self.writes.contains(&buffer)
     }
@@ -52,7 +52,7 @@ impl Schedule {
         let stages: Vec<_> = program.states().map(|(id, _)| id).collect();
         for (state, _, unit) in program.units() {
             let stage = stages.iter().position(|s| *s == state).unwrap_or_default();
-            let mut step = Step { name: unit.name().to_string(), stage, ..Step::default() };
+            let mut step = ScheduleStep { name: unit.name().to_string(), stage, ..ScheduleStep::default() };
             let (mut reads, mut writes) = (Vec::new(), Vec::new());
             touched(&unit, &mut reads, &mut writes);
             for (names, numbers) in [(reads, &mut step.reads), (writes, &mut step.writes)] {
@@ -77,14 +77,14 @@ impl Schedule {
     }
 
     /// The lives of all buffers that are needed, in order of first use.
-    pub fn intervals(&self) -> Vec<Interval> {
-        let mut found: Vec<(usize, Interval)> = Vec::new();
+    pub fn intervals(&self) -> Vec<LiveInterval> {
+        let mut found: Vec<(usize, LiveInterval)> = Vec::new();
         for (n, buffer) in self.buffers.iter().enumerate() {
             let mut uses = self.steps.iter().enumerate().filter(|(_, s)| s.touches(n)).map(|(at, _)| at);
             // A result that no kernel writes has a buffer, too.
             let Some(first) = uses.next().or(buffer.kept.then_some(0)) else { continue };
             let last = if buffer.kept { self.steps.len().saturating_sub(1) } else { uses.next_back().unwrap_or(first) };
-            found.push((n, Interval { data: buffer.name.clone(), bytes: buffer.bytes, first, last }));
+            found.push((n, LiveInterval { data: buffer.name.clone(), bytes: buffer.bytes, first, last }));
         }
         found.sort_by_key(|(n, i)| (i.first, *n));
         found.into_iter().map(|(_, interval)| interval).collect()

@@ -3,7 +3,7 @@
 //! Reductions quoted in the literature differ because their baselines do. Each definition here is a sum of distinct
 //! elements per kernel; a stored mask is one element of its tensor's type, written forward and read backward.
 
-use super::groups::{OperatorRow, grouped};
+use super::groups::{OperatorMovement, grouped};
 use super::{Movement, MovementError, movement, unit_movement};
 use crate::data::Dtype;
 use crate::graph::Sdfg;
@@ -51,7 +51,7 @@ impl Baselines {
     /// Sizes without a value, and containers that are not declared.
     pub fn of(unfused: &Sdfg) -> Result<Self, MovementError> {
         let kernels = movement(unfused)?;
-        let rows = |rows: Vec<OperatorRow>| rows.into_iter().map(|r| r.movement).collect::<Vec<_>>();
+        let rows = |rows: Vec<OperatorMovement>| rows.into_iter().map(|r| r.movement).collect::<Vec<_>>();
         let table = rows(grouped(unfused, kernels.clone(), true));
         let mut separate = Sum::of(&rows(grouped(unfused, kernels.clone(), false)), false);
         let scaling = scaling_bytes(unfused)?;

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// One operator: an operation, or a group of them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct OperatorRow {
+pub struct OperatorMovement {
     /// What a person calls it.
     pub label: String,
     /// Its name is that of its operations, joined by `+`.
@@ -27,15 +27,15 @@ pub struct OperatorRow {
 }
 
 /// The operators of a program that is not fused yet. Units that are no operations stand for themselves.
-pub fn operators(program: &Sdfg) -> Result<Vec<OperatorRow>, MovementError> {
+pub fn operators(program: &Sdfg) -> Result<Vec<OperatorMovement>, MovementError> {
     Ok(grouped(program, movement(program)?, true))
 }
 
 /// The operators of a program that has these kernels; `softmax`: whether a softmax and its dropout are one operator.
-pub(super) fn grouped(program: &Sdfg, mut kernels: Vec<Movement>, softmax: bool) -> Vec<OperatorRow> {
+pub(super) fn grouped(program: &Sdfg, mut kernels: Vec<Movement>, softmax: bool) -> Vec<OperatorMovement> {
     let units = program.units();
     if units.len() != kernels.len() {
-        return kernels.into_iter().map(|movement| OperatorRow { label: movement.name.clone(), movement }).collect();
+        return kernels.into_iter().map(|movement| OperatorMovement { label: movement.name.clone(), movement }).collect();
     }
     let operations: Vec<Option<Operation>> =
         units.into_iter().map(|(_, _, unit)| if let Unit::Operation(o) = unit { Some(o) } else { None }).collect();
@@ -65,11 +65,11 @@ pub(super) fn grouped(program: &Sdfg, mut kernels: Vec<Movement>, softmax: bool)
         match owner.get(&n).and_then(|g| groups.get(*g)) {
             Some((label, members)) if members.first() == Some(&n) => {
                 let label = label.clone().unwrap_or_else(own_label);
-                rows.push(OperatorRow { label, movement: graph.merged(program, &kernels, members) });
+                rows.push(OperatorMovement { label, movement: graph.merged(program, &kernels, members) });
             }
             Some(_) => {}
             None if kernel.writes.is_empty() && kernel.reads.is_empty() => {}
-            None => rows.push(OperatorRow { label: own_label(), movement: kernel.clone() }),
+            None => rows.push(OperatorMovement { label: own_label(), movement: kernel.clone() }),
         }
     }
     rows

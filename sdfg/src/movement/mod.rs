@@ -27,7 +27,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use definitions::{Baselines, Definition, definitions};
-pub use groups::{OperatorRow, operators};
+pub use groups::{OperatorMovement, operators};
 
 /// Distinct elements of one container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

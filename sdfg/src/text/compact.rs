@@ -14,7 +14,7 @@ use super::expression::print_with;
 use super::lex::{name, number};
 use super::print::{list, show_index};
 use crate::library::Op;
-use crate::library::operator::{Field, Shape};
+use crate::library::operator::{Field, FieldKind};
 use crate::memlet::{Combine, Memlet};
 use crate::node::{Computation, Operand, Operation};
 use crate::scalar::Scalar;
@@ -106,10 +106,10 @@ pub fn print_operation(operation: &Operation) -> String {
             format!("{}{combine}({}, over: {})", scaled(scale), inline(code), over(&reduced))
         }
         other => {
-            let field = |(shape, field): (Shape, Field)| match (shape, field) {
+            let field = |(shape, field): (FieldKind, Field)| match (shape, field) {
                 (_, Field::Over(indices)) => format!(" over {}", over(&indices)),
-                (Shape::Number(word), Field::Number(value)) => format!(" {word} {}", number(value)),
-                (Shape::Code(word), Field::Code(code)) => format!(" {word} {}", inline(&code)),
+                (FieldKind::Number(word), Field::Number(value)) => format!(" {word} {}", number(value)),
+                (FieldKind::Code(word), Field::Code(code)) => format!(" {word} {}", inline(&code)),
                 (_, Field::Combine(combine)) => format!(" {combine}"),
                 _ => String::new(),
             };

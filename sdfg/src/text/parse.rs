@@ -8,7 +8,7 @@ use crate::assemble::{self, AssembleError};
 use crate::bounds::Bounds;
 use crate::data::{Container, Dtype, Lifetime, Origin, Role, Storage, View};
 use crate::graph::{Condition, Relation, Sdfg, Transition};
-use crate::library::operator::{Field, Fields, Shape};
+use crate::library::operator::{Field, FieldKind, Fields};
 use crate::library::{DEFINITIONS, Op};
 use crate::memlet::{Combine, Fill, Memlet, Range};
 use crate::node::{
@@ -400,20 +400,20 @@ fn op(cursor: &mut Cursor) -> Result<Op, TextError> {
     (definition.build)(&mut Fields::new(fields)).ok_or_else(|| cursor.expected(format!("the fields of `{}`", definition.keyword)))
 }
 
-fn field(cursor: &mut Cursor, shape: Shape) -> Result<Field, TextError> {
+fn field(cursor: &mut Cursor, shape: FieldKind) -> Result<Field, TextError> {
     Ok(match shape {
-        Shape::Label => Field::Label(cursor.want_name("a label")?),
-        Shape::Combine => Field::Combine(combine(cursor)?),
-        Shape::Code(word) => {
+        FieldKind::Label => Field::Label(cursor.want_name("a label")?),
+        FieldKind::Combine => Field::Combine(combine(cursor)?),
+        FieldKind::Code(word) => {
             cursor.want_word(word)?;
             Field::Code(scalar(cursor)?)
         }
-        Shape::Over => {
+        FieldKind::Over => {
             cursor.want_word("over")?;
             cursor.want("[")?;
             Field::Over(cursor.list("]", |c| c.want_name("an index"))?)
         }
-        Shape::Number(word) => {
+        FieldKind::Number(word) => {
             cursor.want_word(word)?;
             Field::Number(cursor.float()?)
         }

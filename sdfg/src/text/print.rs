@@ -6,7 +6,7 @@ use crate::bounds::Bounds;
 use crate::data::{Container, Lifetime, Origin, Role, Storage};
 use crate::graph::{Relation, Sdfg, Transition};
 use crate::library::Op;
-use crate::library::operator::{Field, Shape};
+use crate::library::operator::{Field, FieldKind};
 use crate::memlet::Memlet;
 use crate::node::{Direction, Index, IndexKind, Library, Loop, Node, NodeId, Port, Slice};
 use crate::state::State;
@@ -279,10 +279,10 @@ fn show_library(library: &Library) -> String {
 }
 
 fn show_op(op: &Op) -> String {
-    let shown = |(shape, field): (Shape, Field)| {
+    let shown = |(shape, field): (FieldKind, Field)| {
         let word = match shape {
-            Shape::Code(word) | Shape::Number(word) => format!("{word} "),
-            Shape::Label | Shape::Combine | Shape::Over => String::new(),
+            FieldKind::Code(word) | FieldKind::Number(word) => format!("{word} "),
+            FieldKind::Label | FieldKind::Combine | FieldKind::Over => String::new(),
         };
         let value = match field {
             Field::Label(label) => name(&label),

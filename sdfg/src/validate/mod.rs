@@ -50,7 +50,7 @@ pub enum Kind {
 
 /// A node or an edge of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum GraphElement {
     Node(NodeId),
     Edge(EdgeId),
 }
@@ -62,7 +62,7 @@ pub struct Diagnostic {
     /// Name of the program; of a nested one, with the names of those around it.
     pub program: String,
     pub state: Option<StateId>,
-    pub place: Option<Place>,
+    pub place: Option<GraphElement>,
     /// The container concerned.
     pub data: Option<String>,
     /// Where the recipe asked for it, if it did.
@@ -79,8 +79,8 @@ impl fmt::Display for Diagnostic {
             write!(f, ", {state}")?;
         }
         match self.place {
-            Some(Place::Node(node)) => write!(f, ", {node}")?,
-            Some(Place::Edge(edge)) => write!(f, ", {edge}")?,
+            Some(GraphElement::Node(node)) => write!(f, ", {node}")?,
+            Some(GraphElement::Edge(edge)) => write!(f, ", {edge}")?,
             None => {}
         }
         if let Some(data) = &self.data {
@@ -135,7 +135,15 @@ impl Report<'_> {
     fn node(&mut self, kind: Kind, at: (StateId, &State), node: NodeId, message: String) {
         let origin = origin(at.1, node);
         let program = self.path.clone();
-        self.found.push(Diagnostic { kind, program, state: Some(at.0), place: Some(Place::Node(node)), data: None, origin, message });
+        self.found.push(Diagnostic {
+            kind,
+            program,
+            state: Some(at.0),
+            place: Some(GraphElement::Node(node)),
+            data: None,
+            origin,
+            message,
+        });
     }
 
     fn edge(&mut self, kind: Kind, at: (StateId, &State), edge: EdgeId, message: String) {
@@ -143,7 +151,7 @@ impl Report<'_> {
         let origin = found.and_then(|(_, from, to, _)| origin(at.1, to).or_else(|| origin(at.1, from)));
         let data = found.map(|(.., e)| e.memlet.data.clone());
         let program = self.path.clone();
-        self.found.push(Diagnostic { kind, program, state: Some(at.0), place: Some(Place::Edge(edge)), data, origin, message });
+        self.found.push(Diagnostic { kind, program, state: Some(at.0), place: Some(GraphElement::Edge(edge)), data, origin, message });
     }
 }
 

@@ -2,12 +2,12 @@
 
 use crate::build::*;
 use proptest::prelude::*;
-use sdfg::lifetime::{ALIGNMENT, Buffer, Handover, Interval, Schedule, Step, intervals, plan};
+use sdfg::lifetime::{ALIGNMENT, Buffer, Handover, LiveInterval, Schedule, ScheduleStep, intervals, plan};
 use sdfg::*;
 use std::collections::BTreeMap;
 
-fn interval(data: &str, bytes: u64, first: usize, last: usize) -> Interval {
-    Interval { data: data.into(), bytes, first, last }
+fn interval(data: &str, bytes: u64, first: usize, last: usize) -> LiveInterval {
+    LiveInterval { data: data.into(), bytes, first, last }
 }
 
 fn handover(from: &str, to: &str) -> Handover {
@@ -70,11 +70,11 @@ fn intervals_run_from_the_writer_to_the_last_reader() {
 /// Steps over buffers of the given bytes, each (reads, writes).
 fn schedule(bytes: &[u64], steps: &[(&[usize], &[usize])]) -> Schedule {
     let buffers = bytes.iter().enumerate().map(|(n, b)| Buffer { name: format!("b{n}"), bytes: *b, kept: false });
-    let steps = steps.iter().enumerate().map(|(n, (reads, writes))| Step {
+    let steps = steps.iter().enumerate().map(|(n, (reads, writes))| ScheduleStep {
         name: format!("k{n}"),
         reads: reads.to_vec(),
         writes: writes.to_vec(),
-        ..Step::default()
+        ..ScheduleStep::default()
     });
     Schedule { buffers: buffers.collect(), steps: steps.collect() }
 }
@@ -121,12 +121,13 @@ proptest! {
         wanted in prop::collection::vec((0usize..40, 0usize..40), 0..60),
     ) {
         let name = |n: usize| format!("t{n}");
-        let lives: Vec<Interval> = lives.iter().enumerate().map(|(n, (bytes, first, more))| interval(&name(n), bytes / 1000 * 64, *first, first + more)).collect();
+        let live = |(n, (bytes, first, more)): (usize, &(u64, usize, usize))| interval(&name(n), bytes / 1000 * 64, *first, first + more);
+        let lives: Vec<LiveInterval> = lives.iter().enumerate().map(live).collect();
         let wanted: Vec<Handover> = wanted.iter().map(|(a, b)| handover(&name(*a), &name(*b))).collect();
         let found = plan(&lives, &wanted);
         prop_assert!(found.peak_bytes >= found.lower_bound);
         prop_assert!(found.lower_bound <= plan(&lives, &[]).lower_bound, "handing over never needs more");
-        let by_name: BTreeMap<&str, &Interval> = lives.iter().map(|i| (i.data.as_str(), i)).collect();
+        let by_name: BTreeMap<&str, &LiveInterval> = lives.iter().map(|i| (i.data.as_str(), i)).collect();
         for h in &found.handovers {
             let (from, to) = (by_name[h.from.as_str()], by_name[h.to.as_str()]);
             prop_assert_eq!((from.last, from.bytes), (to.first, to.bytes));
@@ -163,7 +164,7 @@ proptest! {
             let place = |s: usize| order.iter().position(|o| *o == s);
             (0..n).all(|b| (0..b).all(|a| {
                 let (x, y) = (&own.steps[a], &own.steps[b]);
-                let meet = |w: &[usize], other: &Step| w.iter().any(|w| other.reads.contains(w) || other.writes.contains(w));
+                let meet = |w: &[usize], other: &ScheduleStep| w.iter().any(|w| other.reads.contains(w) || other.writes.contains(w));
                 let apart = x.stage == y.stage && !meet(&x.writes, y) && !meet(&y.writes, x);
                 apart || place(a) < place(b)
             }))

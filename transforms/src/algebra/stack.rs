@@ -32,7 +32,7 @@ pub struct Stack {
 
 /// Contractions of one state that can be stacked.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Group {
+pub struct StackableGroup {
     pub site: Site,
     /// Names of the operations.
     pub members: Vec<String>,
@@ -118,13 +118,13 @@ fn sliced(operation: &Operation, operand: &Operand) -> Option<(Vec<String>, Vec<
 }
 
 /// All maximal groups, in program order; within a group in the order in which the weights are declared.
-pub fn groups(program: &Sdfg) -> Vec<Group> {
+pub fn groups(program: &Sdfg) -> Vec<StackableGroup> {
     candidates(program).into_iter().filter(|group| plan(program, &group.site).is_ok()).collect()
 }
 
 /// Groups that pass the tests that need no trial; whether they can be stacked is found by trying.
-fn candidates(program: &Sdfg) -> Vec<Group> {
-    let mut found: Vec<Group> = Vec::new();
+fn candidates(program: &Sdfg) -> Vec<StackableGroup> {
+    let mut found: Vec<StackableGroup> = Vec::new();
     let mut known: BTreeSet<Site> = BTreeSet::new();
     let weights = Weights::of(program);
     for (state, _) in program.states() {
@@ -160,7 +160,7 @@ fn candidates(program: &Sdfg) -> Vec<Group> {
             members.sort();
             let site = Site { state, units: members.iter().map(|m| m.2).collect() };
             if members.len() >= 2 && known.insert(site.clone()) {
-                found.push(Group {
+                found.push(StackableGroup {
                     site,
                     members: members.iter().map(|m| m.3.clone()).collect(),
                     weights: members.into_iter().map(|m| m.1).collect(),

@@ -36,7 +36,7 @@ const FLOP_PER_BYTE: u64 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Policy {
+pub enum RecomputePolicy {
     Saved,
     Recomputed,
 }
@@ -47,13 +47,13 @@ pub struct Saved {
     pub container: String,
     /// Size of the container under the program's sizes; of a mask, one byte an element.
     pub bytes: u64,
-    pub policy: Policy,
+    pub policy: RecomputePolicy,
     pub why: String,
 }
 
 impl fmt::Display for Saved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let policy = if self.policy == Policy::Saved { "saved" } else { "recomputed" };
+        let policy = if self.policy == RecomputePolicy::Saved { "saved" } else { "recomputed" };
         write!(f, "{} ({} bytes) is {policy}: {}", self.container, self.bytes, self.why)
     }
 }
@@ -114,7 +114,7 @@ impl crate::pass::Pass for Recompute {
         let decided = &context.facts.saved;
         let mut choice = Choice::new(program, &forward, &readers, self.products);
         let settled: BTreeSet<String> = decided.iter().map(|s| s.container.clone()).collect();
-        choice.in_memory.extend(decided.iter().filter(|s| s.policy == Policy::Saved).map(|s| s.container.clone()));
+        choice.in_memory.extend(decided.iter().filter(|s| s.policy == RecomputePolicy::Saved).map(|s| s.container.clone()));
         let mut decisions = Vec::new();
         for output in forward.iter().flat_map(|o| &o.outputs).filter(|o| !settled.contains(&o.data)) {
             if let Some(witness) = context.facts.signs.get(&output.data) {
@@ -122,7 +122,7 @@ impl crate::pass::Pass for Recompute {
                 decisions.push(Saved {
                     container: output.data.clone(),
                     bytes: choice.bytes(&output.data)?,
-                    policy: Policy::Recomputed,
+                    policy: RecomputePolicy::Recomputed,
                     why,
                 });
             }
@@ -137,7 +137,7 @@ impl crate::pass::Pass for Recompute {
                 operation.outputs.iter().for_each(|out| _ = makers.entry(&out.data).or_insert(operation));
             }
             let maker = |s: &Saved| makers.get(s.container.as_str()).copied();
-            let saved = facts.saved.iter().filter(|s| s.policy == Policy::Saved);
+            let saved = facts.saved.iter().filter(|s| s.policy == RecomputePolicy::Saved);
             let found = saved.filter_map(|s| Some((maker(s)?, format!("`{}` is saved: {}", s.container, s.why))));
             let refused = refused_at(self.name(), program, found, "backward reads no intermediate of forward");
             let Stopped::Refused { refusals, .. } = refused else { return Err(refused) };
@@ -170,7 +170,7 @@ fn all_saved(program: &Sdfg, backward: StateId) -> Result<Vec<Saved>, RecomputeE
         } else {
             "the program has loops, which keep all that backward reads"
         };
-        Ok(Saved { container, bytes, policy: Policy::Saved, why: why.into() })
+        Ok(Saved { container, bytes, policy: RecomputePolicy::Saved, why: why.into() })
     };
     made.into_iter().filter(is_read).map(saved).collect()
 }
@@ -231,11 +231,11 @@ impl<'a> Choice<'a> {
         let (policy, why) = match self.chain(data, &readers)? {
             Ok((chain, why)) => {
                 self.chains.insert(data.to_string(), chain);
-                (Policy::Recomputed, why)
+                (RecomputePolicy::Recomputed, why)
             }
             Err(why) => {
                 self.in_memory.insert(data.to_string());
-                (Policy::Saved, why)
+                (RecomputePolicy::Saved, why)
             }
         };
         Ok(Some(Saved { container: data.to_string(), bytes, policy, why }))
@@ -321,7 +321,7 @@ fn masks(program: &Sdfg, backward: &[Operation]) -> Result<Vec<Saved>, Recompute
     for stream in streams.into_iter().filter(|s| program.containers.contains_key(s)) {
         let bytes = program.elements(&stream).map_err(|source| RecomputeError::Size { container: stream.clone(), source })?;
         let why = "it is a pure function of seed, step and element".into();
-        found.push(Saved { container: format!("mask of {stream}"), bytes, policy: Policy::Recomputed, why });
+        found.push(Saved { container: format!("mask of {stream}"), bytes, policy: RecomputePolicy::Recomputed, why });
     }
     Ok(found)
 }

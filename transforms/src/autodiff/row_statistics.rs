@@ -15,15 +15,15 @@
 //! operation, `<name>.again`, that all readers share. The rule does not apply where backward compares the stream with one of its own
 //! rows, as the derivative of a maximum does, unless the comparison has no effect (`softmax_shift_invariance.rs`).
 //!
-//! [`Start`] says where recomputation begins: at the operands of the contraction (`s` is recomputed), at its result (`s` is read in place
-//! of `a`, and `a` need not be written), or at the operands while tensors that other contractions read stay in memory.
+//! [`RecomputeFrom`] says where recomputation begins: at the operands of the contraction (`s` is recomputed), at its result (`s` is read in
+//! place of `a`, and `a` need not be written), or at the operands while tensors that other contractions read stay in memory.
 //!
 //! The pass pays only where the clones and their readers become one kernel ([`crate::Composition`]). Callers build programs with and
 //! without it and compare. Afterwards [`crate::Recompute`] decides on all other tensors.
 //! *Source*: the online normalizer's statistics, as in memory-efficient attention: rows are recomputed from their maximum
 //! and sum.
 
-use crate::autodiff::recompute::{Policy, RecomputeError, Saved, forward_and_backward};
+use crate::autodiff::recompute::{RecomputeError, RecomputePolicy, Saved, forward_and_backward};
 use crate::autodiff::softmax_shift_invariance::compared;
 use crate::pass::{Context, Facts, Rewritten, Stopped, refused_at};
 use sdfg::{
@@ -38,7 +38,7 @@ const INTENSITY: u64 = 64;
 
 /// The tensors from which a stream is recomputed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub enum RecomputeFrom {
     /// The operands of the contraction that it starts at.
     Contraction,
     /// That contraction's result.
@@ -50,7 +50,7 @@ pub enum Start {
 /// Applies the rule to a differentiated program of operators. A program without a state `backward`, or without a stream, is refused.
 #[derive(Clone, Copy, Debug)]
 pub struct RowStatistics {
-    pub start: Start,
+    pub start: RecomputeFrom,
 }
 
 impl crate::pass::Pass for RowStatistics {
@@ -74,9 +74,9 @@ impl crate::pass::Pass for RowStatistics {
         // Operands of contractions are in memory in any case.
         let multiplied = |data: &str| all_multiplied.contains(data);
         let in_memory = |o: &Operation, data: &str| match self.start {
-            Start::Contraction => false,
-            Start::Memory => o.class() == Class::Contraction || multiplied(data),
-            Start::Products => multiplied(data),
+            RecomputeFrom::Contraction => false,
+            RecomputeFrom::Memory => o.class() == Class::Contraction || multiplied(data),
+            RecomputeFrom::Products => multiplied(data),
         };
         let again = |o: &&Operation| out(o).is_some_and(|d| streams.contains(d) && read(d) && !in_memory(o, d));
         let wanted: Vec<&Operation> = forward.iter().filter(again).collect();
@@ -106,7 +106,7 @@ impl crate::pass::Pass for RowStatistics {
         for operation in &wanted {
             let Some(data) = out(operation) else { continue };
             let why = format!("from {from}, in the kernel that reads it; rows are normalized by their saved statistics");
-            saved.push(Saved { container: data.to_string(), bytes: bytes(&split, data)?, policy: Policy::Recomputed, why });
+            saved.push(Saved { container: data.to_string(), bytes: bytes(&split, data)?, policy: RecomputePolicy::Recomputed, why });
         }
         let names: Vec<String> = saved.iter().map(|s| format!("`{}`", s.container)).collect();
         let summary = format!("recompute rows of {} from their statistics", names.join(", "));

@@ -24,7 +24,7 @@
 //! The pass is meant for programs whose contractions are fused with the operations that follow. Elsewhere the results of contractions are
 //! in memory anyway, and the slope would be one more tensor.
 
-use crate::autodiff::recompute::{Policy, RecomputeError, Saved};
+use crate::autodiff::recompute::{RecomputeError, RecomputePolicy, Saved};
 use crate::autodiff::relu_sign_from_output::{asks_sign, same_elements};
 use crate::pass::{Context, Facts, Rewritten, Stopped, refused_at};
 use sdfg::library::{Class, calculus::fold_inline};
@@ -83,7 +83,7 @@ impl crate::pass::Pass for SaveLocalDerivative {
             let bytes = result.bytes(&name).map_err(|source| RecomputeError::Size { container: name.clone(), source })?;
             let why =
                 format!("`{}` multiplies with it, in place of computing it from `{}`, which is as large", slope.reader.name, slope.of.data);
-            saved.push(Saved { container: name.clone(), bytes, policy: Policy::Saved, why });
+            saved.push(Saved { container: name.clone(), bytes, policy: RecomputePolicy::Saved, why });
             made.insert(&slope.maker.name, slope.made(&name));
             rewritten.insert(&slope.reader.name, slope.read(&name));
         }

@@ -10,12 +10,12 @@ use sdfg::{Expr, Index, Memlet, Range};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An index of one of the scopes.
-type Place = (usize, String);
+type ScopedIndex = (usize, String);
 
 /// Classes of corresponding indices. No class holds two indices of one scope.
 struct Classes {
     /// The number of each index in the union-find.
-    number: BTreeMap<Place, usize>,
+    number: BTreeMap<ScopedIndex, usize>,
     indices: Vec<Index>,
     /// By number of an index: the scopes with an index in its class, kept at the representative.
     scopes: Vec<BTreeSet<usize>>,
@@ -25,18 +25,18 @@ struct Classes {
 impl Classes {
     fn new(scopes: &[Vec<Statement>]) -> Self {
         let all = scopes.iter().enumerate().flat_map(|(n, s)| all_indices(s).into_iter().map(move |(name, index)| ((n, name), index)));
-        let all: BTreeMap<Place, Index> = all.collect();
-        let (places, indices): (Vec<Place>, Vec<Index>) = all.into_iter().unzip();
+        let all: BTreeMap<ScopedIndex, Index> = all.collect();
+        let (places, indices): (Vec<ScopedIndex>, Vec<Index>) = all.into_iter().unzip();
         let scopes = places.iter().map(|(scope, _)| BTreeSet::from([*scope])).collect();
         let union = UnionFind::new(places.len());
         Classes { number: places.into_iter().zip(0..).collect(), indices, scopes, union }
     }
 
-    fn class(&self, place: &Place) -> Option<usize> {
+    fn class(&self, place: &ScopedIndex) -> Option<usize> {
         self.number.get(place).map(|number| self.union.find(*number))
     }
 
-    fn unite(&mut self, a: &Place, b: &Place) {
+    fn unite(&mut self, a: &ScopedIndex, b: &ScopedIndex) {
         let (Some(&a), Some(&b)) = (self.number.get(a), self.number.get(b)) else { return };
         let (one, other) = (self.union.find(a), self.union.find(b));
         let range = |n: usize| (&self.indices[n].start, &self.indices[n].stop, &self.indices[n].step);

@@ -1,6 +1,6 @@
 //! Candidates of a program: patterns of its units of which its passes can make one kernel.
 
-use super::explore::{Bounds, explore};
+use super::explore::{GrowthLimits, explore};
 use super::kernel::Kernels;
 use super::ladder::{Ladder, Sorting, ladder};
 use super::pattern::structure;
@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 /// How a candidate was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum CandidateSource {
     /// A rung of the ladder.
     Rung(usize),
     /// Units of a rung that together are one kernel, where all of them are not.
@@ -20,10 +20,10 @@ pub enum Source {
 }
 
 /// The patterns of a state that can be kernels.
-pub struct Candidates {
+pub struct FusionCandidates {
     pub ladder: Ladder,
     /// Positions of units, sorted; each set once.
-    pub patterns: Vec<(Source, Vec<u32>)>,
+    pub patterns: Vec<(CandidateSource, Vec<u32>)>,
     /// Sets of units that were asked about, and the distinct structures among them: one answer for each.
     pub asked: usize,
     pub unique: usize,
@@ -35,8 +35,8 @@ pub struct Candidates {
 const WHOLE: usize = 160;
 
 /// The candidates of a state of a program.
-pub fn candidates(program: &Sdfg, of: &StateGraph, bounds: Bounds) -> Candidates {
-    let empty = Candidates {
+pub fn candidates(program: &Sdfg, of: &StateGraph, bounds: GrowthLimits) -> FusionCandidates {
+    let empty = FusionCandidates {
         ladder: Ladder { order: vec![], patterns: vec![], segments: vec![] },
         patterns: vec![],
         asked: 0,
@@ -45,7 +45,7 @@ pub fn candidates(program: &Sdfg, of: &StateGraph, bounds: Bounds) -> Candidates
     };
     let Some(state) = program.state(of.state) else { return empty };
     let kernels = Kernels::new(program, (of.state, state), &of.nodes);
-    let mut found = Candidates { ladder: ladder(&of.graph, Sorting::Earliest), ..empty };
+    let mut found = FusionCandidates { ladder: ladder(&of.graph, Sorting::Earliest), ..empty };
     let mut verdicts: HashMap<String, bool> = HashMap::new();
     let (mut asked, mut refused) = (0, 0);
     let mut takes = |members: &[u32]| {
@@ -55,7 +55,7 @@ pub fn candidates(program: &Sdfg, of: &StateGraph, bounds: Bounds) -> Candidates
         verdict
     };
     let mut seen: HashSet<Vec<u32>> = HashSet::new();
-    let mut keep = |source: Source, mut members: Vec<u32>| {
+    let mut keep = |source: CandidateSource, mut members: Vec<u32>| {
         members.sort_unstable();
         if members.len() > 1 && seen.insert(members.clone()) {
             found.patterns.push((source, members));
@@ -66,7 +66,7 @@ pub fn candidates(program: &Sdfg, of: &StateGraph, bounds: Bounds) -> Candidates
         let mut sorted = members.clone();
         sorted.sort_unstable();
         if takes(&sorted) {
-            keep(Source::Rung(*rung), sorted);
+            keep(CandidateSource::Rung(*rung), sorted);
             continue;
         }
         // From each unit on, as many of the following ones as go together.
@@ -76,7 +76,7 @@ pub fn candidates(program: &Sdfg, of: &StateGraph, bounds: Bounds) -> Candidates
             for unit in &left[1..] {
                 part.push(*unit);
                 if part.len() <= bounds.members.max(2) && takes(&part) {
-                    keep(Source::Part(*rung), part.clone());
+                    keep(CandidateSource::Part(*rung), part.clone());
                 } else {
                     part.pop();
                     rest.push(*unit);
@@ -88,7 +88,7 @@ pub fn candidates(program: &Sdfg, of: &StateGraph, bounds: Bounds) -> Candidates
     let all: Vec<u32> = (0..of.graph.len() as u32).collect();
     let segments = if all.len() <= WHOLE { vec![all] } else { around_products(of, &found.ladder) };
     for segment in segments {
-        explore(&of.graph, &segment, bounds, &mut takes).into_iter().for_each(|members| keep(Source::Explored, members));
+        explore(&of.graph, &segment, bounds, &mut takes).into_iter().for_each(|members| keep(CandidateSource::Explored, members));
     }
     (found.asked, found.unique, found.refused) = (asked, verdicts.len(), refused);
     found

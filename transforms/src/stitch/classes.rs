@@ -7,7 +7,7 @@ use std::fmt;
 /// what it sums over, but by what its readers share with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Class {
+pub enum AccessClass {
     /// Every element of the result from elements at the same point.
     Elementwise,
     /// A reader goes over the reduced points again, and shares all other dims: softmax, layer normalization. A block that has a row goes on
@@ -25,26 +25,26 @@ pub enum Class {
     Opaque,
 }
 
-impl Class {
+impl AccessClass {
     pub fn is_reduction(self) -> bool {
-        matches!(self, Class::RowReduction | Class::ColumnReduction | Class::ScalarReduction)
+        matches!(self, AccessClass::RowReduction | AccessClass::ColumnReduction | AccessClass::ScalarReduction)
     }
 
     pub fn is_product(self) -> bool {
-        matches!(self, Class::Gemm | Class::BatchedGemm)
+        matches!(self, AccessClass::Gemm | AccessClass::BatchedGemm)
     }
 }
 
-impl fmt::Display for Class {
+impl fmt::Display for AccessClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Class::Elementwise => "element-wise",
-            Class::RowReduction => "row reduction",
-            Class::ColumnReduction => "column reduction",
-            Class::ScalarReduction => "scalar reduction",
-            Class::Gemm => "GEMM",
-            Class::BatchedGemm => "batched GEMM",
-            Class::Opaque => "other",
+            AccessClass::Elementwise => "element-wise",
+            AccessClass::RowReduction => "row reduction",
+            AccessClass::ColumnReduction => "column reduction",
+            AccessClass::ScalarReduction => "scalar reduction",
+            AccessClass::Gemm => "GEMM",
+            AccessClass::BatchedGemm => "batched GEMM",
+            AccessClass::Opaque => "other",
         })
     }
 }

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 /// How far patterns grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct GrowthLimits {
     /// Patterns for each seed.
     pub per_seed: usize,
     /// Operators of a pattern.
@@ -26,15 +26,15 @@ pub struct Bounds {
     pub segment: usize,
 }
 
-impl Default for Bounds {
+impl Default for GrowthLimits {
     fn default() -> Self {
-        Bounds { per_seed: 12, members: 14, seed: 10 << 10, operands: 10, per_segment: 240, segment: 600 }
+        GrowthLimits { per_seed: 12, members: 14, seed: 10 << 10, operands: 10, per_segment: 240, segment: 600 }
     }
 }
 
 /// Patterns of one segment, convex within it, each sorted. `takes` says whether operators may become one kernel; a pattern that it refuses
 /// does not grow.
-pub fn explore(graph: &OperatorGraph, segment: &[u32], bounds: Bounds, takes: &mut dyn FnMut(&[u32]) -> bool) -> Vec<Vec<u32>> {
+pub fn explore(graph: &OperatorGraph, segment: &[u32], bounds: GrowthLimits, takes: &mut dyn FnMut(&[u32]) -> bool) -> Vec<Vec<u32>> {
     if segment.len() < 2 || segment.len() > bounds.segment {
         return Vec::new();
     }

@@ -1,11 +1,11 @@
 //! Operators and the tensors between them, as numbers.
 
-use super::classes::Class;
+use super::classes::AccessClass;
 use fixedbitset::FixedBitSet;
 
 /// A tensor in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tensor {
+pub struct GraphTensor {
     pub bytes: u64,
     /// Whether the caller, or another graph, needs it.
     pub leaves: bool,
@@ -13,9 +13,9 @@ pub struct Tensor {
 
 /// An operator, by the numbers of its tensors.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Operator {
+pub struct GraphOperator {
     pub name: String,
-    pub class: Class,
+    pub class: AccessClass,
     /// What it computes, without names: operators with equal kinds are the same function of tensors of equal sizes.
     pub kind: String,
     /// Tensors, and the bytes of each that it reads or writes; each tensor once.
@@ -37,8 +37,8 @@ pub enum GraphError {
 /// A graph of operators, listed in an order in which they can run.
 #[derive(Clone, Debug)]
 pub struct OperatorGraph {
-    pub operators: Vec<Operator>,
-    pub tensors: Vec<Tensor>,
+    pub operators: Vec<GraphOperator>,
+    pub tensors: Vec<GraphTensor>,
     /// By tensor: the operators that write and that read it.
     writers: Vec<Vec<u32>>,
     readers: Vec<Vec<u32>>,
@@ -49,7 +49,7 @@ pub struct OperatorGraph {
 impl OperatorGraph {
     /// # Errors
     /// A tensor that is not listed, or an operator before one whose result it reads.
-    pub fn new(operators: Vec<Operator>, tensors: Vec<Tensor>) -> Result<Self, GraphError> {
+    pub fn new(operators: Vec<GraphOperator>, tensors: Vec<GraphTensor>) -> Result<Self, GraphError> {
         let mut writers = vec![Vec::new(); tensors.len()];
         let mut readers = vec![Vec::new(); tensors.len()];
         for (n, operator) in operators.iter().enumerate() {
@@ -83,7 +83,7 @@ impl OperatorGraph {
         self.operators.is_empty()
     }
 
-    pub fn operator(&self, at: u32) -> &Operator {
+    pub fn operator(&self, at: u32) -> &GraphOperator {
         &self.operators[at as usize]
     }
 
@@ -115,7 +115,7 @@ impl OperatorGraph {
     }
 }
 
-impl Operator {
+impl GraphOperator {
     fn tensors(&self) -> impl Iterator<Item = u32> + '_ {
         self.reads.iter().chain(&self.writes).map(|(tensor, _)| *tensor)
     }

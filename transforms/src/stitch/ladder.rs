@@ -12,7 +12,7 @@
 //! *Source*: "FusionStitching" (Long, Yang, Lin), Algorithm 1, which leaves the order open. By depth, the longest rung has a third of the
 //! patterns that the order of the program gives, and no candidate is lost.
 
-use super::classes::Class;
+use super::classes::AccessClass;
 use super::graph::OperatorGraph;
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,12 +27,21 @@ pub struct Ladder {
 }
 
 /// Whether an operator is a partition operator of each rung. Opaque operators and products are of all rungs.
-const RUNGS: [fn(Class) -> bool; 5] = [
-    |class| matches!(class, Class::Gemm | Class::Opaque),
-    |class| matches!(class, Class::Gemm | Class::Opaque | Class::BatchedGemm),
-    |class| matches!(class, Class::Gemm | Class::Opaque | Class::BatchedGemm | Class::ColumnReduction),
-    |class| matches!(class, Class::Gemm | Class::Opaque | Class::BatchedGemm | Class::ColumnReduction | Class::ScalarReduction),
-    |class| class != Class::Elementwise,
+const RUNGS: [fn(AccessClass) -> bool; 5] = [
+    |class| matches!(class, AccessClass::Gemm | AccessClass::Opaque),
+    |class| matches!(class, AccessClass::Gemm | AccessClass::Opaque | AccessClass::BatchedGemm),
+    |class| matches!(class, AccessClass::Gemm | AccessClass::Opaque | AccessClass::BatchedGemm | AccessClass::ColumnReduction),
+    |class| {
+        matches!(
+            class,
+            AccessClass::Gemm
+                | AccessClass::Opaque
+                | AccessClass::BatchedGemm
+                | AccessClass::ColumnReduction
+                | AccessClass::ScalarReduction
+        )
+    },
+    |class| class != AccessClass::Elementwise,
 ];
 
 /// Where the depth of operators is counted from.

@@ -23,10 +23,10 @@ pub mod pass;
 pub mod pattern;
 pub mod units;
 
-pub use candidates::{Candidates, Source, candidates};
-pub use classes::Class;
-pub use explore::{Bounds, explore};
-pub use graph::{GraphError, Operator, OperatorGraph, Tensor};
+pub use candidates::{CandidateSource, FusionCandidates, candidates};
+pub use classes::AccessClass;
+pub use explore::{GrowthLimits, explore};
+pub use graph::{GraphError, GraphOperator, GraphTensor, OperatorGraph};
 pub use ladder::{Ladder, Sorting, ladder};
 pub use pass::Stitch;
 pub use pattern::{Saving, Savings, structure};

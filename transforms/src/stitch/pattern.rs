@@ -1,6 +1,6 @@
 //! What a pattern saves, and what it is without names.
 
-use super::classes::Class;
+use super::classes::AccessClass;
 use super::graph::OperatorGraph;
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -59,10 +59,10 @@ impl<'a> Savings<'a> {
                 }
             }
             match operator.class {
-                Class::RowReduction => has[0] = true,
-                Class::ColumnReduction | Class::ScalarReduction => has[1] = true,
-                Class::Gemm | Class::BatchedGemm => has[2] = true,
-                Class::Elementwise | Class::Opaque => {}
+                AccessClass::RowReduction => has[0] = true,
+                AccessClass::ColumnReduction | AccessClass::ScalarReduction => has[1] = true,
+                AccessClass::Gemm | AccessClass::BatchedGemm => has[2] = true,
+                AccessClass::Elementwise | AccessClass::Opaque => {}
             }
         }
         for (tensor, bytes) in members.iter().flat_map(|m| &graph.operator(*m).reads) {

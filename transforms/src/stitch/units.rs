@@ -1,7 +1,7 @@
 //! The units of a program as a graph of operators: one graph for each state.
 
-use super::classes::Class;
-use super::graph::{GraphError, Operator, OperatorGraph, Tensor};
+use super::classes::AccessClass;
+use super::graph::{GraphError, GraphOperator, GraphTensor, OperatorGraph};
 use crate::unit_graph::{Boundary, Kind, UnitGraph};
 use sdfg::{Computation, Expr, IndexKind, NodeId, Sdfg, StateId, Storage, Unit};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ pub fn graphs(program: &Sdfg) -> Result<Vec<StateGraph>, GraphError> {
 }
 
 fn graph(program: &Sdfg, units: &UnitGraph) -> Result<StateGraph, GraphError> {
-    let mut tensors: Vec<Tensor> = Vec::new();
+    let mut tensors: Vec<GraphTensor> = Vec::new();
     let mut number: BTreeMap<usize, u32> = BTreeMap::new();
     let mut operators = Vec::new();
     for (at, boundary) in units.all.iter().enumerate() {
@@ -34,7 +34,7 @@ fn graph(program: &Sdfg, units: &UnitGraph) -> Result<StateGraph, GraphError> {
                     let tensor = *number.entry(*data).or_insert_with(|| {
                         let heap = program.containers.get(units.name(*data)).filter(|c| c.storage == Storage::Heap);
                         let bytes = heap.and_then(|_| program.bytes(units.name(*data)).ok()).unwrap_or(0);
-                        tensors.push(Tensor { bytes, leaves: units.leaves(*data) });
+                        tensors.push(GraphTensor { bytes, leaves: units.leaves(*data) });
                         tensors.len() as u32 - 1
                     });
                     (tensor, moved.get(data).copied().unwrap_or(0))
@@ -43,7 +43,7 @@ fn graph(program: &Sdfg, units: &UnitGraph) -> Result<StateGraph, GraphError> {
         };
         let (reads, writes) = (numbered(units.reads(at)), numbered(units.writes(at)));
         let (class, on_chip, kind) = describe(program, units, at, boundary);
-        operators.push(Operator { name: boundary.name.clone(), class, kind, reads, writes, on_chip });
+        operators.push(GraphOperator { name: boundary.name.clone(), class, kind, reads, writes, on_chip });
     }
     let nodes = units.all.iter().map(|unit| unit.node).collect();
     let names = units.all.iter().map(|unit| unit.name.clone()).collect();
@@ -51,7 +51,7 @@ fn graph(program: &Sdfg, units: &UnitGraph) -> Result<StateGraph, GraphError> {
 }
 
 /// The class of a unit, the bytes that its readers wait for, and its kind.
-fn describe(program: &Sdfg, units: &UnitGraph, at: usize, boundary: &Boundary) -> (Class, u64, String) {
+fn describe(program: &Sdfg, units: &UnitGraph, at: usize, boundary: &Boundary) -> (AccessClass, u64, String) {
     let size = |dim: &str| program.size_of(dim).eval(&program.sizes).ok().and_then(|n| u64::try_from(n).ok()).unwrap_or(1);
     if boundary.kind == Kind::Contraction
         && let Some(operation) = units.state.operation(boundary.node)
@@ -60,9 +60,9 @@ fn describe(program: &Sdfg, units: &UnitGraph, at: usize, boundary: &Boundary) -
         let everywhere = |index: &str| operation.inputs.iter().chain(&operation.outputs).all(|o| has(o, index));
         let batched = operation.inputs.len() > 1 && operation.indices.keys().any(|index| everywhere(index));
         let sizes: Vec<String> = operation.indices.values().map(|dim| size(dim).to_string()).collect();
-        return (if batched { Class::BatchedGemm } else { Class::Gemm }, 0, format!("contraction[{}]", sizes.join(",")));
+        return (if batched { AccessClass::BatchedGemm } else { AccessClass::Gemm }, 0, format!("contraction[{}]", sizes.join(",")));
     }
-    let Some(scope) = units.state.scope(boundary.node) else { return (Class::Opaque, 0, format!("unit `{}`", boundary.name)) };
+    let Some(scope) = units.state.scope(boundary.node) else { return (AccessClass::Opaque, 0, format!("unit `{}`", boundary.name)) };
     let mut reduced: BTreeSet<String> = BTreeSet::new();
     let mut kept: BTreeSet<String> = BTreeSet::new();
     let mut kind = String::new();
@@ -84,7 +84,7 @@ fn describe(program: &Sdfg, units: &UnitGraph, at: usize, boundary: &Boundary) -
         kind.push_str(&format!("[{}]", extents.join(",")));
     }
     if reduced.is_empty() {
-        return (Class::Elementwise, 0, kind);
+        return (AccessClass::Elementwise, 0, kind);
     }
     reduced.iter().for_each(|dim| rows = if rows == 0 { size(dim) } else { rows.saturating_mul(size(dim)) });
     let own: u64 = kept.difference(&reduced).map(|dim| size(dim)).product();
@@ -97,9 +97,9 @@ fn describe(program: &Sdfg, units: &UnitGraph, at: usize, boundary: &Boundary) -
     // A unit that reduces and goes over its rows again by itself, as softmax does, is one of rows.
     let inside = !kept.is_disjoint(&reduced);
     let class = match own {
-        0 | 1 if !inside => Class::ScalarReduction,
-        _ if inside || again.any(|again| again) => Class::RowReduction,
-        _ => Class::ColumnReduction,
+        0 | 1 if !inside => AccessClass::ScalarReduction,
+        _ if inside || again.any(|again| again) => AccessClass::RowReduction,
+        _ => AccessClass::ColumnReduction,
     };
     (class, rows.saturating_mul(4), kind)
 }

@@ -5,7 +5,7 @@
 
 pub mod gradients;
 
-use crate::driver::Check;
+use crate::driver::RewriteCheck;
 use crate::pass::Promise;
 use gradients::{Differences, check_gradients};
 use sdfg::interpret::{Run, Tensors, interpret};
@@ -23,7 +23,7 @@ const POINTS: u64 = 3;
 ///
 /// # Errors
 /// What differs, as a sentence.
-pub fn keeps_promise(check: &Check, draw: Draw, run: &Run) -> Result<(), String> {
+pub fn keeps_promise(check: &RewriteCheck, draw: Draw, run: &Run) -> Result<(), String> {
     still_valid(check)?;
     let Promise::Gradients(options) = &check.promise else {
         return same_results(check.before, check.after, &draw(check.before, 1)?, run);
@@ -45,7 +45,7 @@ pub fn keeps_promise(check: &Check, draw: Draw, run: &Run) -> Result<(), String>
 ///
 /// # Errors
 /// The first fault of the second program.
-pub fn still_valid(check: &Check) -> Result<(), String> {
+pub fn still_valid(check: &RewriteCheck) -> Result<(), String> {
     match validate(check.after).first() {
         Some(fault) if validate(check.before).is_empty() => Err(format!("it is no longer valid: {fault}")),
         _ => Ok(()),

@@ -54,7 +54,7 @@ pub fn compare(program: &Sdfg, output: &str, mut given: Tensors, upstream: Array
 /// A differentiated program in which backward recomputes what pays, and what was decided.
 pub fn recompute(program: &Sdfg) -> (Sdfg, Vec<Saved>) {
     let passes: [&dyn transforms::Pass; 2] = [&ReluSignFromOutput, &Recompute::default()];
-    let outcome = run_pipeline(program, &passes, &transforms::Options::default()).unwrap();
+    let outcome = run_pipeline(program, &passes, &transforms::DriverOptions::default()).unwrap();
     (outcome.program, outcome.facts.saved)
 }
 

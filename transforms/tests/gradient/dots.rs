@@ -6,11 +6,11 @@ use crate::layers::{encoder, mha};
 use crate::structure::upstream;
 use sdfg::{Op, Operation, Role, Scalar, Sdfg, Unit};
 use transforms::differentiate::differentiate;
-use transforms::{Options, SoftmaxGradRowDot, run_pipeline};
+use transforms::{DriverOptions, SoftmaxGradRowDot, run_pipeline};
 
 /// The program with its row sums taken from results; `None` if the pass refuses.
 fn dots(program: &Sdfg) -> Option<Sdfg> {
-    let outcome = run_pipeline(program, &[&SoftmaxGradRowDot], &Options::default()).unwrap();
+    let outcome = run_pipeline(program, &[&SoftmaxGradRowDot], &DriverOptions::default()).unwrap();
     (!outcome.steps.is_empty()).then_some(outcome.program)
 }
 

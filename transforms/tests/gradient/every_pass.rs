@@ -8,9 +8,9 @@ use ndarray::{ArrayD, IxDyn};
 use sdfg::interpret::Tensors;
 use sdfg::{Dtype, Role, Scalar, Sdfg, Unary};
 use std::collections::BTreeMap;
-use transforms::passes::{PASSES, Row, Takes};
+use transforms::passes::{PASSES, PassRow, Takes};
 use transforms::verify::keeps_promise;
-use transforms::{Check, Differentiate, DriverError, Expand, Options, Outcome, Pass, differentiate, run_pipeline};
+use transforms::{Differentiate, DriverError, DriverOptions, Expand, Pass, PipelineOutcome, RewriteCheck, differentiate, run_pipeline};
 
 /// All that a program is given, from a seed: between −2 and 2, and nothing within 2⁻¹⁰ of 0, where rectifiers have their kink.
 fn drawn(program: &Sdfg, seed: u64) -> Result<Tensors, String> {
@@ -27,13 +27,13 @@ fn drawn(program: &Sdfg, seed: u64) -> Result<Tensors, String> {
         .collect()
 }
 
-fn verify(check: &Check) -> Result<(), String> {
+fn verify(check: &RewriteCheck) -> Result<(), String> {
     keeps_promise(check, &drawn, &RUN)
 }
 
 /// Runs passes, each rewrite verified.
-pub fn verified(program: &Sdfg, passes: &[&dyn Pass]) -> Result<Outcome, DriverError> {
-    run_pipeline(program, passes, &Options { verify: Some(&verify), ..Options::default() })
+pub fn verified(program: &Sdfg, passes: &[&dyn Pass]) -> Result<PipelineOutcome, DriverError> {
+    run_pipeline(program, passes, &DriverOptions { verify: Some(&verify), ..DriverOptions::default() })
 }
 
 /// What to differentiate a program by: its first floating output.
@@ -43,20 +43,20 @@ fn upstream(program: &Sdfg) -> Option<differentiate::Options> {
 }
 
 /// A forward program as a pass of the table takes it; `None` if the program has no derivative.
-pub fn prepared(row: &Row, forward: &Sdfg) -> Option<Sdfg> {
+pub fn prepared(row: &PassRow, forward: &Sdfg) -> Option<Sdfg> {
     if row.takes == Takes::Forward {
         return Some(forward.clone());
     }
     let differentiate = Differentiate { options: upstream(forward)? };
-    let operators = run_pipeline(forward, &[&differentiate], &Options::default()).ok()?.program;
+    let operators = run_pipeline(forward, &[&differentiate], &DriverOptions::default()).ok()?.program;
     match row.takes {
-        Takes::Maps => run_pipeline(&operators, &[&Expand], &Options::default()).ok().map(|outcome| outcome.program),
+        Takes::Maps => run_pipeline(&operators, &[&Expand], &DriverOptions::default()).ok().map(|outcome| outcome.program),
         _ => Some(operators),
     }
 }
 
 /// The passes of the table, each with the kind of program that it takes.
-pub fn passes(program: &Sdfg) -> Vec<(&'static Row, Box<dyn Pass>)> {
+pub fn passes(program: &Sdfg) -> Vec<(&'static PassRow, Box<dyn Pass>)> {
     let options = upstream(program).unwrap_or_default();
     PASSES.iter().map(|row| (row, (row.make)(program, options.clone()))).collect()
 }

@@ -8,7 +8,7 @@ use sdfg::interpret::interpret;
 use sdfg::{Op, Role, Scalar, Sdfg};
 use std::collections::BTreeMap;
 use transforms::differentiate::differentiate;
-use transforms::recompute::{Policy, Saved};
+use transforms::recompute::{RecomputePolicy, Saved};
 
 fn decide(forward: &Sdfg) -> (Sdfg, BTreeMap<String, Saved>) {
     let (program, decisions) = recompute(&differentiate(forward, &upstream("y")).unwrap());
@@ -19,7 +19,8 @@ fn decide(forward: &Sdfg) -> (Sdfg, BTreeMap<String, Saved>) {
 fn the_encoder_layer_recomputes_the_preactivation_and_the_masks() {
     for gelu in [false, true] {
         let (program, decisions) = decide(&encoder(gelu).program);
-        let recomputed: Vec<_> = decisions.values().filter(|s| s.policy == Policy::Recomputed).map(|s| s.container.as_str()).collect();
+        let recomputed: Vec<_> =
+            decisions.values().filter(|s| s.policy == RecomputePolicy::Recomputed).map(|s| s.container.as_str()).collect();
         // Where the activation itself tells where its mask keeps, the mask is not drawn again.
         let masks = ["mask of a", "mask of alpha", "mask of att.drop", "mask of f.drop", "s"];
         assert_eq!(recomputed, masks[usize::from(!gelu)..]);
@@ -34,7 +35,7 @@ fn the_encoder_layer_recomputes_the_preactivation_and_the_masks() {
             assert!(reads("s.again").is_empty() && reads("d_s").contains(&"a".to_string()), "{:?}", reads("d_s"));
             assert!(backward(&program).iter().flat_map(|o| &o.inputs).all(|i| i.data != "s.dot"));
         }
-        let saved: Vec<_> = decisions.values().filter(|s| s.policy == Policy::Saved).map(|s| s.container.as_str()).collect();
+        let saved: Vec<_> = decisions.values().filter(|s| s.policy == RecomputePolicy::Saved).map(|s| s.container.as_str()).collect();
         assert_eq!(
             saved,
             ["a", "alpha", "alpha.softmax", "gamma", "kk", "n1", "n1.mean", "n1.rstd", "qq", "res1", "res2", "vv", "y.mean", "y.rstd"]
@@ -169,7 +170,7 @@ fn what_would_move_more_is_saved() {
     builder.norm(("y", "ij"), "t", "j", Some("gamma"), None);
     let (_, decisions) = decide(&builder.program);
     // Two readers of 2 sources of 12 elements, against two reads and one write of t.
-    assert_eq!(decisions["t"].policy, Policy::Saved);
+    assert_eq!(decisions["t"].policy, RecomputePolicy::Saved);
     assert!(decisions["t"].why.ends_with("would move 384 bytes instead of 288"), "{}", decisions["t"]);
 }
 
@@ -185,7 +186,7 @@ fn a_chain_is_recomputed_as_a_whole_and_once_per_reader() {
     builder.gelu(("y", "ij"), "t");
     let forward = builder.program;
     let (program, decisions) = decide(&forward);
-    assert_eq!((decisions["s"].policy, decisions["t"].policy), (Policy::Recomputed, Policy::Recomputed));
+    assert_eq!((decisions["s"].policy, decisions["t"].policy), (RecomputePolicy::Recomputed, RecomputePolicy::Recomputed));
     let names: Vec<_> = backward(&program).into_iter().map(|o| o.name).collect();
     assert_eq!(names[..5], ["s.again", "t.again", "d_t", "s.again.2", "d_s"]);
 }

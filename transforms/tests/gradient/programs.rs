@@ -5,7 +5,7 @@ use crate::structure::upstream;
 use sdfg::interpret::interpret;
 use sdfg::{Role, Sdfg};
 use transforms::differentiate::differentiate;
-use transforms::recompute::Policy;
+use transforms::recompute::RecomputePolicy;
 
 fn outputs(program: &Sdfg) -> Vec<String> {
     program.containers.values().filter(|c| c.role == Role::Output).map(|c| c.name.clone()).collect()
@@ -40,7 +40,7 @@ fn recomputation_changes_no_gradient_of_random_programs() {
             let state = recomputed.state(recomputed.state_named("backward").unwrap()).unwrap();
             for decision in decisions.iter().filter(|d| !d.container.starts_with("mask of")) {
                 let read = state.access(&decision.container, None).is_some();
-                assert_eq!(read, decision.policy == Policy::Saved, "seed {seed}: {decision}");
+                assert_eq!(read, decision.policy == RecomputePolicy::Saved, "seed {seed}: {decision}");
                 recomputations += usize::from(!read);
             }
         }

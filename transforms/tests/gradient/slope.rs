@@ -6,15 +6,15 @@ use crate::layers::encoder;
 use crate::structure::{backward, upstream};
 use sdfg::{Direction, Dtype, Op, Operation, Role, Scalar, Sdfg, Unary, Unit};
 use transforms::differentiate::differentiate;
-use transforms::recompute::{Policy, Saved};
-use transforms::{Options, Outcome, Recompute, SaveLocalDerivative, run_pipeline};
+use transforms::recompute::{RecomputePolicy, Saved};
+use transforms::{DriverOptions, PipelineOutcome, Recompute, SaveLocalDerivative, run_pipeline};
 
-fn slopes(forward: &Sdfg, output: &str) -> Outcome {
-    run_pipeline(&differentiate(forward, &upstream(output)).unwrap(), &[&SaveLocalDerivative], &Options::default()).unwrap()
+fn slopes(forward: &Sdfg, output: &str) -> PipelineOutcome {
+    run_pipeline(&differentiate(forward, &upstream(output)).unwrap(), &[&SaveLocalDerivative], &DriverOptions::default()).unwrap()
 }
 
 fn sloped(forward: &Sdfg) -> (Sdfg, Vec<String>) {
-    let Outcome { program, facts, .. } = slopes(forward, "y");
+    let PipelineOutcome { program, facts, .. } = slopes(forward, "y");
     (program, facts.saved.into_iter().map(|s| s.container).collect())
 }
 
@@ -87,9 +87,9 @@ fn a_result_in_memory_needs_no_slope_beside_it() {
 fn a_slope_takes_the_place_of_its_argument() {
     let outcome = slopes(&bent(true).program, "y");
     assert_eq!(outcome.facts.products, ["dot"]);
-    let Outcome { program, facts, .. } = outcome.then(&[&Recompute::default()], &Options::default()).unwrap();
+    let PipelineOutcome { program, facts, .. } = outcome.then(&[&Recompute::default()], &DriverOptions::default()).unwrap();
     let decisions: Vec<Saved> = facts.saved;
-    assert_eq!(decisions[0].policy, Policy::Saved);
+    assert_eq!(decisions[0].policy, RecomputePolicy::Saved);
     assert!(decisions.iter().all(|d| !["s", "dot"].contains(&d.container.as_str())), "{decisions:?}");
     assert!(backward(&program).iter().flat_map(|o| &o.inputs).all(|i| i.data != "s" && i.data != "dot"));
 }
@@ -106,7 +106,7 @@ fn what_is_in_memory_anyway_is_read() {
     read.contraction(("more", "ip"), ("s", "ij"), ("v", "jp"), 1.0);
     read.declare("z", "ip", Role::Output);
     read.add(("z", "ip"), ("y", "ip"), ("more", "ip"));
-    let Outcome { program, facts, .. } = slopes(&read.program, "z");
+    let PipelineOutcome { program, facts, .. } = slopes(&read.program, "z");
     let saved = facts.saved;
     assert!(saved.is_empty(), "{saved:?}");
     assert!(reads(&program, "d_s.r").contains(&"s".to_string()), "{:?}", reads(&program, "d_s.r"));

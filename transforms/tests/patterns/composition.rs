@@ -4,10 +4,10 @@
 
 use crate::builder::{Builder, flush, kernels, results};
 use sdfg::{Combine, Role, Scalar};
-use transforms::{Cluster, Composition, Kind, Options, Outcome, Reason, Site, Wanted, clusters, run_pipeline};
+use transforms::{Cluster, Composition, DriverOptions, FusionKind, PipelineOutcome, Reason, Site, WantedKernels, clusters, run_pipeline};
 
-fn composed(built: &Builder, accept: &dyn Fn(&Cluster) -> bool) -> Outcome {
-    run_pipeline(&built.program, &[&Composition { wanted: accept.into() }], &Options::default()).expect("composition")
+fn composed(built: &Builder, accept: &dyn Fn(&Cluster) -> bool) -> PipelineOutcome {
+    run_pipeline(&built.program, &[&Composition { wanted: accept.into() }], &DriverOptions::default()).expect("composition")
 }
 
 /// Composes; both texts must match, and the results agree: f64 sums of a few terms, in the same order or another.
@@ -190,7 +190,7 @@ fn a_sum_over_rows_needs_batches() {
 
 /// Why two kernels stay apart.
 fn refusal(built: &Builder, first: &str, second: &str) -> Reason {
-    let refusals = clusters(&built.program, Wanted { accept: &|_| true, form: None, chains: false, known: None }).1;
+    let refusals = clusters(&built.program, WantedKernels { accept: &|_| true, form: None, chains: false, known: None }).1;
     let found =
         refusals.iter().find(|r| r.units == [first, second]).unwrap_or_else(|| panic!("no refusal of {first}, {second}: {refusals:?}"));
     assert_eq!(found.origin.as_ref().map(|o| o.file.as_str()), Some("pattern.yaml"));
@@ -218,8 +218,8 @@ fn batches_of_small_products_become_kernels_alone() {
         let built = Builder::new(&[&a, &b], &[], &[&c])
             .sized(&[("l", 3), ("i", size), ("j", size), ("k", size)])
             .contraction("product", &over, &c, &a, &b);
-        let wanted = Wanted { chains: true, ..Wanted::default() };
-        let found = run_pipeline(&built.program, &[&Composition { wanted }], &Options::default()).expect("composes");
+        let wanted = WantedKernels { chains: true, ..WantedKernels::default() };
+        let found = run_pipeline(&built.program, &[&Composition { wanted }], &DriverOptions::default()).expect("composes");
         assert_eq!(found.facts.kernels.len(), usize::from(alone), "{size} {batch}");
         if alone {
             let (want, got) = (results(&built.program), results(&found.program));
@@ -240,8 +240,12 @@ fn chains_take_what_lies_between_two_products() {
         .contraction("mix", &["l", "i", "j", "k"], "r[l,i,j]", "d[l,i,k]", "v[l,k,j]")
         .map("after", &["l", "i", "j"], "o[l,i,j]", "exp(a)", &["r[l,i,j]"]);
     let chains = |chains: bool| {
-        run_pipeline(&built.program, &[&Composition { wanted: Wanted { chains, ..Wanted::default() } }], &Options::default())
-            .expect("composes")
+        run_pipeline(
+            &built.program,
+            &[&Composition { wanted: WantedKernels { chains, ..WantedKernels::default() } }],
+            &DriverOptions::default(),
+        )
+        .expect("composes")
     };
     let found = chains(true);
     let members: Vec<&Vec<String>> = found.facts.kernels.iter().map(|c| &c.members).collect();
@@ -288,7 +292,7 @@ fn a_row_must_fit_a_cache() {
         .kernel("top", &["i", "j"], "n[i]", Some(Combine::Max), "a", &["t[i,j]"])
         .map("shift", &["i", "j"], "y[i,j]", "a - b", &["t[i,j]", "n[i]"]);
     let composed = composed(&built, &|_| true);
-    assert_eq!(held(&composed), [("top", vec![Kind::Epilogue])], "the maximum needs no row");
+    assert_eq!(held(&composed), [("top", vec![FusionKind::Epilogue])], "the maximum needs no row");
     assert_eq!(refusal(&built, "top", "shift"), Reason::TooLarge { bytes: 8 << 20, limit: 1 << 20 });
 }
 
@@ -303,14 +307,14 @@ fn a_kernel_of_many_bytes_has_several_points() {
             .kernel("top", &["i", "j"], "n[i]", Some(Combine::Max), "a", &["t[i,j]"])
             .map("shift", &["i", "j"], "y[i,j]", "a - b", &["t[i,j]", "n[i]"])
     };
-    assert_eq!(held(&composed(&built(8), &|_| true)), [("shift", vec![Kind::Epilogue, Kind::Rows])]);
+    assert_eq!(held(&composed(&built(8), &|_| true)), [("shift", vec![FusionKind::Epilogue, FusionKind::Rows])]);
     let many = built(1024);
-    assert_eq!(held(&composed(&many, &|_| true)), [("top", vec![Kind::Epilogue])], "the maximum alone has a point for each column");
+    assert_eq!(held(&composed(&many, &|_| true)), [("top", vec![FusionKind::Epilogue])], "the maximum alone has a point for each column");
     assert!(matches!(refusal(&many, "top", "shift"), Reason::SinglePoint { limit: 131_072, .. }));
 }
 
 /// Names of the composed kernels, each with its kinds.
-fn held(composed: &Outcome) -> Vec<(&str, Vec<Kind>)> {
+fn held(composed: &PipelineOutcome) -> Vec<(&str, Vec<FusionKind>)> {
     composed.facts.kernels.iter().map(|c| (c.name.as_str(), c.kinds.iter().copied().collect())).collect()
 }
 
@@ -318,10 +322,10 @@ fn held(composed: &Outcome) -> Vec<(&str, Vec<Kind>)> {
 fn a_kernel_that_is_not_wanted_stays_smaller() {
     let built = attention();
     let whole = composed(&built, &|_| true);
-    assert_eq!(held(&whole), [("mix", Kind::ALL[..4].to_vec())]);
+    assert_eq!(held(&whole), [("mix", FusionKind::ALL[..4].to_vec())]);
     assert_eq!(whole.facts.kernels[0].contractions, ["score", "mix"]);
-    let apart = composed(&built, &|cluster| !cluster.kinds.contains(&Kind::Chain));
-    assert_eq!(held(&apart), [("weight", vec![Kind::Epilogue, Kind::Rows])]);
+    let apart = composed(&built, &|cluster| !cluster.kinds.contains(&FusionKind::Chain));
+    assert_eq!(held(&apart), [("weight", vec![FusionKind::Epilogue, FusionKind::Rows])]);
     let (want, got) = (results(&built.program), results(&apart.program));
     assert!(want["o"].iter().zip(&got["o"]).all(|(w, g)| (w - g).abs() <= 1e-12 * w.abs().max(1.0)), "{want:?} became {got:?}");
     let found = apart.refusals.iter().find(|r| r.units == ["weight", "mix"]).expect("a refusal");

@@ -2,11 +2,11 @@
 
 use crate::builder::{Builder, results};
 use sdfg::{Expr, Role, Sdfg, Unit};
-use transforms::{Options, RemoveCopies, run_pipeline};
+use transforms::{DriverOptions, RemoveCopies, run_pipeline};
 
 /// A program without copies, with the same results; and the reasons why some are left.
 fn without(built: &Builder) -> (Sdfg, Vec<String>) {
-    let outcome = run_pipeline(&built.program, &[&RemoveCopies], &Options::default()).expect("a pass");
+    let outcome = run_pipeline(&built.program, &[&RemoveCopies], &DriverOptions::default()).expect("a pass");
     assert_eq!(sdfg::validate::validate(&outcome.program), vec![], "{}", sdfg::text::print(&outcome.program));
     assert!(outcome.steps.iter().all(|step| step.bytes_after <= step.bytes_before), "{:?}", outcome.steps);
     let (want, got) = (results(&built.program), results(&outcome.program));

@@ -4,16 +4,16 @@ use crate::builder::{Builder, kernels, results};
 use ndarray::{ArrayD, IxDyn};
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::{Role, Sdfg};
-use transforms::{CrossLayerReuse, Options, Outcome, Percent, Reason, run_pipeline};
+use transforms::{CrossLayerReuse, DriverOptions, Percent, PipelineOutcome, Reason, run_pipeline};
 
-fn fused(built: &Builder, pass: CrossLayerReuse) -> Outcome {
-    let outcome = run_pipeline(&built.program, &[&pass], &Options::default()).expect("a pass");
+fn fused(built: &Builder, pass: CrossLayerReuse) -> PipelineOutcome {
+    let outcome = run_pipeline(&built.program, &[&pass], &DriverOptions::default()).expect("a pass");
     assert_eq!(sdfg::validate::validate(&outcome.program), vec![], "{}", sdfg::text::print(&outcome.program));
     outcome
 }
 
 /// One kernel comes of it, which computes what the layers compute.
-fn is_one_kernel(built: &Builder) -> Outcome {
+fn is_one_kernel(built: &Builder) -> PipelineOutcome {
     // Of pictures as small as these nearly everything is border.
     let outcome = fused(built, CrossLayerReuse { recompute: Percent(1_000_000), ..CrossLayerReuse::default() });
     assert_eq!(outcome.program.units().len(), 1, "{:?}", outcome.refusals.iter().map(ToString::to_string).collect::<Vec<_>>());
@@ -140,7 +140,7 @@ fn more_levels_than_one_are_windows_of_windows() {
 }
 
 fn reasons(program: &Sdfg, pass: CrossLayerReuse) -> Vec<String> {
-    let outcome = run_pipeline(program, &[&pass], &Options::default()).expect("a pass");
+    let outcome = run_pipeline(program, &[&pass], &DriverOptions::default()).expect("a pass");
     outcome.refusals.iter().map(|r| r.reason.to_string()).collect()
 }
 

@@ -3,13 +3,13 @@
 
 use crate::builder::{Builder, flush, kernels, results};
 use sdfg::Role;
-use transforms::{Fusion, Options, Reason, Refusal, Stop, run_pipeline};
+use transforms::{DriverOptions, Fusion, Reason, Refusal, Stop, run_pipeline};
 
 /// Fuses to a fixed point; both texts must match, and the results must be the same to the last bit: no pattern here
 /// changes the order of a sum.
 fn becomes(built: Builder, before: &str, after: &str) {
     assert_eq!(kernels(&built.program), flush(before));
-    let outcome = run_pipeline(&built.program, &[&Fusion::default()], &Options::default()).expect("fusion");
+    let outcome = run_pipeline(&built.program, &[&Fusion::default()], &DriverOptions::default()).expect("fusion");
     assert_eq!(outcome.stop, Stop::Fixpoint);
     assert_eq!(kernels(&outcome.program), flush(after));
     let (want, got) = (results(&built.program), results(&outcome.program));
@@ -146,14 +146,14 @@ fn long_independent_kernels_keep_loops_of_their_own() {
     let touched = 2 * built.program.bytes("y").expect("a size");
     for (independent, kernels) in [(touched, 1), (touched - 1, 2), (0, 2)] {
         let fusion = Fusion { independent, ..Fusion::default() };
-        let outcome = run_pipeline(&built.program, &[&fusion], &Options::default()).expect("fusion");
+        let outcome = run_pipeline(&built.program, &[&fusion], &DriverOptions::default()).expect("fusion");
         assert_eq!(outcome.program.units().len(), kernels, "{independent} bytes");
     }
 }
 
 /// What is refused in the program as it stands.
 fn refusals(built: &Builder) -> Vec<Refusal> {
-    let outcome = run_pipeline(&built.program, &[&Fusion::default()], &Options::default()).expect("fusion");
+    let outcome = run_pipeline(&built.program, &[&Fusion::default()], &DriverOptions::default()).expect("fusion");
     assert!(outcome.steps.is_empty(), "{:?}", outcome.steps);
     outcome.refusals
 }

@@ -2,11 +2,11 @@
 
 use crate::builder::{Builder, results};
 use sdfg::Unit;
-use transforms::{GroupedGemm, Options, run_pipeline};
+use transforms::{DriverOptions, GroupedGemm, run_pipeline};
 
 /// The program with its group; `None` if the pass refuses.
 fn grouped(program: &sdfg::Sdfg) -> Option<sdfg::Sdfg> {
-    let outcome = run_pipeline(program, &[&GroupedGemm], &Options::default()).expect("a patch that fits");
+    let outcome = run_pipeline(program, &[&GroupedGemm], &DriverOptions::default()).expect("a patch that fits");
     (!outcome.steps.is_empty()).then_some(outcome.program)
 }
 

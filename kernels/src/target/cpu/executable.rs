@@ -8,7 +8,7 @@ use crate::loopnest::LoopNest;
 use crate::loopnest::partition::PartitionedNest;
 use crate::named_rows::NamedRows;
 use crate::packing::run_alone;
-use crate::phases::{Part, Partition, Phase, PhaseRun, Place, Share, Spread, Touch};
+use crate::phases::{AccessedPart, PartitionIndex, Phase, PhaseMemory, PhaseRun, Spread, Touch, WorkerShare};
 use crate::pool::Working;
 use crate::runtime::{dropout, stream};
 use crate::target::cpu::compile::{Entry, Host, Toolchain};
@@ -38,8 +38,8 @@ pub struct MapKernel {
 pub(crate) fn load(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, toolchain: &Toolchain) -> Result<MapKernel, KernelError> {
     let touched = PartitionedNest::of(spec, nest);
     let part = |argument: usize| {
-        let of = |t: &&Touch| t.place == Place::Argument(argument);
-        touched.touches.iter().find(of).map_or(Part::Whole, |touch| touch.part)
+        let of = |t: &&Touch| t.place == PhaseMemory::Argument(argument);
+        touched.touches.iter().find(of).map_or(AccessedPart::Whole, |touch| touch.part)
     };
     let rows = NamedRows::new(spec, config, &part)?;
     Ok(MapKernel { rows, ..of_nest(spec, emit(spec, nest, config)?, touched, toolchain)? })
@@ -48,9 +48,9 @@ pub(crate) fn load(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, to
 /// Compiles and loads the C of a kernel that may touch any part of its arguments at any point.
 pub(crate) fn of_text(spec: &KernelSpec, source: CSource, toolchain: &Toolchain) -> Result<MapKernel, KernelError> {
     let touch = |(n, argument): (usize, &crate::KernelArgument)| Touch {
-        place: Place::Argument(n),
+        place: PhaseMemory::Argument(n),
         written: argument.access == ArgumentAccess::Write,
-        part: Part::Whole,
+        part: AccessedPart::Whole,
     };
     let touches = spec.arguments().iter().enumerate().map(touch).collect();
     of_nest(spec, source, PartitionedNest { partition: None, touches }, toolchain)
@@ -90,7 +90,7 @@ impl MapKernel {
     /// The same kernel whose points no index divides: that of its nest walks a part of a dim.
     pub fn undivided(mut self) -> Self {
         self.touched.partition = None;
-        self.touched.touches.iter_mut().for_each(|touch| touch.part = Part::Whole);
+        self.touched.touches.iter_mut().for_each(|touch| touch.part = AccessedPart::Whole);
         self.phases = self.stages.iter().map(|stage| self.stage(*stage)).collect();
         self
     }
@@ -184,7 +184,7 @@ fn stages(source: &CSource, entry: &Entry) -> Vec<Stage> {
 impl MapKernel {
     /// # Safety
     /// As for [`Executable::work`].
-    unsafe fn prepare(&self, worker: usize, share: Share, run: &PhaseRun, pointers: &[*mut u8]) {
+    unsafe fn prepare(&self, worker: usize, share: WorkerShare, run: &PhaseRun, pointers: &[*mut u8]) {
         let Some(prepare) = self.entry.prepare else { return };
         let host = self.host(&[], run.late, run.far);
         let steps = |from: i64, to: i64| {
@@ -192,7 +192,7 @@ impl MapKernel {
             unsafe { prepare(pointers.as_ptr().cast(), self.source.integers.as_ptr(), &host, from, to) };
         };
         match share {
-            Share::Taken(items) => std::iter::from_fn(|| items.take(worker)).for_each(|piece| steps(piece.start, piece.end)),
+            WorkerShare::Taken(items) => std::iter::from_fn(|| items.take(worker)).for_each(|piece| steps(piece.start, piece.end)),
             _ => steps(0, self.source.preparations),
         }
         stream::fence();
@@ -200,7 +200,7 @@ impl MapKernel {
 
     /// # Safety
     /// As for [`Executable::work`].
-    unsafe fn points(&self, worker: usize, share: Share, run: &PhaseRun, pointers: &[*mut u8]) -> bool {
+    unsafe fn points(&self, worker: usize, share: WorkerShare, run: &PhaseRun, pointers: &[*mut u8]) -> bool {
         let masks = dropout::keeps(&self.source.masks, run.context.seed, run.context.step, run.context.dropout);
         let host = self.host(&masks, run.late, run.far);
         let of = |worker: usize| {
@@ -223,21 +223,21 @@ impl MapKernel {
         // SAFETY: that memory is this worker's, or the others do nothing.
         let reset = |worker: usize| unsafe { self.reset(of(worker)) };
         let complete = match share {
-            Share::Taken(items) => {
+            WorkerShare::Taken(items) => {
                 reset(worker);
                 // Where partial results are added up, which worker does what must not depend on chance.
                 let fixed = !self.source.partials.is_empty();
                 let mut take = || if fixed { items.take_own(worker) } else { items.take(worker) };
                 std::iter::from_fn(&mut take).all(|piece| points(piece.start, piece.end))
             }
-            Share::All => {
+            WorkerShare::All => {
                 (0..run.context.pool.workers()).for_each(reset);
                 points(0, self.source.points)
             }
-            Share::Along { from, to } => {
+            WorkerShare::Along { from, to } => {
                 reset(worker);
                 let (step, each) = self.touched.partition.map_or((1, 0), |(partition, each)| (partition.step, each));
-                let range = Share::points(from, to, step, each);
+                let range = WorkerShare::points(from, to, step, each);
                 range.is_empty() || points(range.start, range.end)
             }
         };
@@ -268,35 +268,37 @@ impl MapKernel {
     }
 
     fn stage(&self, stage: Stage) -> Phase {
-        let touch = |place: Place, written: bool, part: Part| Touch { place, written, part };
+        let touch = |place: PhaseMemory, written: bool, part: AccessedPart| Touch { place, written, part };
         let reads = || self.touched.touches.iter().filter(|t| !t.written);
         let targets = |which: std::ops::Range<usize>| which.filter_map(|n| self.source.partials[n].argument);
         match stage {
             Stage::Prepare => {
-                let mut touches: Vec<Touch> = reads().map(|t| touch(t.place, false, Part::Whole)).collect();
+                let mut touches: Vec<Touch> = reads().map(|t| touch(t.place, false, AccessedPart::Whole)).collect();
                 if !self.source.packed.is_empty() {
-                    touches.retain(|t| matches!(t.place, Place::Argument(n) if self.source.packed.contains(&n)));
+                    touches.retain(|t| matches!(t.place, PhaseMemory::Argument(n) if self.source.packed.contains(&n)));
                 }
-                touches.push(touch(Place::Shared, true, Part::Whole));
+                touches.push(touch(PhaseMemory::Shared, true, AccessedPart::Whole));
                 Phase { spread: Spread::Items { count: self.source.preparations, parts: i64::MAX }, touches }
             }
             Stage::Points => {
                 let mut touches = self.touched.touches.clone();
                 if self.entry.prepare.is_some() {
-                    touches.push(touch(Place::Shared, false, Part::Whole));
+                    touches.push(touch(PhaseMemory::Shared, false, AccessedPart::Whole));
                 }
-                touches.push(touch(Place::Own, true, Part::Own));
+                touches.push(touch(PhaseMemory::Own, true, AccessedPart::Own));
                 // Parts small enough that fast workers help slow ones and deadlines are seen.
                 Phase { spread: Spread::Items { count: self.source.points, parts: PARTS }, touches }
             }
             Stage::Combine(from, to) => {
-                let mut touches: Vec<Touch> = targets(from..to).map(|n| touch(Place::Argument(n), true, Part::Whole)).collect();
-                touches.push(touch(Place::Own, false, Part::Whole));
+                let mut touches: Vec<Touch> =
+                    targets(from..to).map(|n| touch(PhaseMemory::Argument(n), true, AccessedPart::Whole)).collect();
+                touches.push(touch(PhaseMemory::Own, false, AccessedPart::Whole));
                 Phase { spread: Spread::Alone, touches }
             }
             Stage::CombineShared(which) => {
-                let mut touches: Vec<Touch> = targets(which..which + 1).map(|n| touch(Place::Argument(n), true, Part::Whole)).collect();
-                touches.push(touch(Place::Own, false, Part::Whole));
+                let mut touches: Vec<Touch> =
+                    targets(which..which + 1).map(|n| touch(PhaseMemory::Argument(n), true, AccessedPart::Whole)).collect();
+                touches.push(touch(PhaseMemory::Own, false, AccessedPart::Whole));
                 Phase { spread: Spread::Fixed, touches }
             }
         }
@@ -316,7 +318,7 @@ impl Executable for MapKernel {
         Some(self.phases.clone())
     }
 
-    fn partition(&self) -> Option<Partition> {
+    fn partition(&self) -> Option<PartitionIndex> {
         self.touched.partition.map(|(partition, _)| partition)
     }
 
@@ -324,7 +326,7 @@ impl Executable for MapKernel {
         !self.source.partials.is_empty()
     }
 
-    unsafe fn work(&self, phase: usize, worker: usize, share: Share, run: &PhaseRun) -> bool {
+    unsafe fn work(&self, phase: usize, worker: usize, share: WorkerShare, run: &PhaseRun) -> bool {
         let pointers: Vec<*mut u8> = run.arguments.iter().copied().chain([run.memory.shared]).collect();
         // SAFETY (all): as promised by the caller.
         unsafe {
@@ -337,7 +339,7 @@ impl Executable for MapKernel {
                 Stage::CombineShared(which) => {
                     let (workers, steps) = (run.context.pool.workers(), self.source.partials[which].steps);
                     let (from, to) = match share {
-                        Share::All => (0, workers),
+                        WorkerShare::All => (0, workers),
                         _ => (worker, worker + 1),
                     };
                     let at = |worker: usize| steps * worker as i64 / workers as i64;

@@ -11,7 +11,7 @@ use crate::in_place::KNOB;
 use crate::kernel::{self, Completion, ConfigSpace, Executable, KernelSpec, RunContext, TensorChoice, unsupported};
 use crate::named_rows::NamedRows;
 use crate::packing::run_alone;
-use crate::phases::{self, Phase, PhaseRun, Place, Share, Spread, Touch};
+use crate::phases::{self, Phase, PhaseMemory, PhaseRun, Spread, Touch, WorkerShare};
 use sdfg::config::KernelConfig;
 use sdfg::library::scatter::parts;
 use sdfg::{Bindings, Dtype, Layout, Op, Operand, Operation, Scalar, Unit};
@@ -71,7 +71,7 @@ impl ConfigSpace for ScatterSpace {
 }
 
 /// What is added, and where: one pair of operands.
-struct Part {
+struct ScatterOperands {
     x: usize,
     at: usize,
     rows_in: Dtype,
@@ -95,7 +95,7 @@ pub struct ScatterKernel {
     rows: usize,
     row_stride: usize,
     columns: Vec<usize>,
-    parts: Vec<Part>,
+    parts: Vec<ScatterOperands>,
     /// The multiple of what is added, and the numbers that it reads: connector, argument.
     code: Scalar,
     numbers: Vec<(String, usize)>,
@@ -163,7 +163,7 @@ impl ScatterKernel {
             let sizes = lead.iter().map(&size).collect::<Result<Vec<_>, _>>()?;
             let (at_steps, x_steps) = (steps(part.at, &lead)?, steps(part.x, &lead)?);
             let (at, x) = (offsets(&sizes, &at_steps), offsets(&sizes, &x_steps));
-            found.push(Part {
+            found.push(ScatterOperands {
                 x: place(&part.x.data)?,
                 at: place(&part.at.data)?,
                 rows_in: dtype(part.at).unwrap_or(Dtype::I32),
@@ -194,7 +194,7 @@ impl ScatterKernel {
             code: code.clone(),
             numbers,
             sizes: spec.sizes.clone(),
-            rows_named: NamedRows::new(spec, config, &|_| phases::Part::Whole)?,
+            rows_named: NamedRows::new(spec, config, &|_| phases::AccessedPart::Whole)?,
         })
     }
 
@@ -251,7 +251,7 @@ impl ScatterKernel {
 
     /// The copy of the table, unless the sums are added where it lies, and the sums.
     fn phases(&self) -> Vec<Phase> {
-        let touch = |n: usize, written: bool| Touch { place: Place::Argument(n), written, part: phases::Part::Whole };
+        let touch = |n: usize, written: bool| Touch { place: PhaseMemory::Argument(n), written, part: phases::AccessedPart::Whole };
         let touches: Vec<Touch> = (0..self.arguments).map(|n| touch(n, n == self.out || (self.in_place && Some(n) == self.base))).collect();
         let phase = || Phase { spread: Spread::Fixed, touches: touches.clone() };
         if self.in_place { vec![phase()] } else { vec![phase(), phase()] }
@@ -356,9 +356,9 @@ impl Executable for ScatterKernel {
         Some(CForm::Scatter(self.text()))
     }
 
-    unsafe fn work(&self, phase: usize, worker: usize, share: Share, run: &PhaseRun) -> bool {
+    unsafe fn work(&self, phase: usize, worker: usize, share: WorkerShare, run: &PhaseRun) -> bool {
         let arguments: Vec<Shared> = run.arguments.iter().map(|pointer| Shared(*pointer)).collect();
-        let part = if matches!(share, Share::All) { (0, 1) } else { (worker, run.context.pool.workers()) };
+        let part = if matches!(share, WorkerShare::All) { (0, 1) } else { (worker, run.context.pool.workers()) };
         let copies = !self.in_place && phase == 0;
         if !copies {
             // SAFETY: as promised by the caller.

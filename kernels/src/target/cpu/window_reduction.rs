@@ -11,7 +11,7 @@
 use crate::emit::group::nan_seen;
 use crate::emit::scalar::{constant, value};
 use crate::error::KernelError;
-use crate::loopnest::{Element, Loop, LoopGroup, MemorySpace, NestStatement, slope};
+use crate::loopnest::{Element, ForLoop, LoopGroup, MemorySpace, NestStatement, slope};
 use crate::target::cpu::emit::Printer;
 use sdfg::{Combine, Dtype, Expr, Scalar};
 use std::collections::BTreeMap;
@@ -21,8 +21,8 @@ const MOST: i64 = 64;
 
 /// The loops of a group that reduces windows: over results, with the lanes last, and over the elements of a window.
 struct WindowLoops {
-    results: Vec<Loop>,
-    taps: Vec<Loop>,
+    results: Vec<ForLoop>,
+    taps: Vec<ForLoop>,
     combine: Combine,
 }
 
@@ -83,12 +83,12 @@ impl Printer<'_> {
         if matches!(tensor.space, MemorySpace::Private { .. }) {
             return Ok(None);
         }
-        let named = |l: &Loop| {
+        let named = |l: &ForLoop| {
             let lane = group.is_lane(&l.index) && self.nest.per_lane(tensor);
             lane || statement.write.subscripts.iter().any(|s| s.symbols().contains(&l.index))
         };
-        let (results, taps): (Vec<Loop>, Vec<Loop>) = group.loops.iter().cloned().partition(named);
-        let tiled = |l: &Loop| self.nest.tiles.iter().any(|t| t.index == l.index);
+        let (results, taps): (Vec<ForLoop>, Vec<ForLoop>) = group.loops.iter().cloned().partition(named);
+        let tiled = |l: &ForLoop| self.nest.tiles.iter().any(|t| t.index == l.index);
         let elements = taps.iter().try_fold(1i64, |n, l| n.checked_mul(l.count)).unwrap_or(i64::MAX);
         // Results are neighbours along the loop over lanes.
         let vectors = results.last().is_some_and(|l| group.is_lane(&l.index));
@@ -100,7 +100,7 @@ impl Printer<'_> {
     fn of_one_element(
         &mut self,
         statement: &NestStatement,
-        taps: &[Loop],
+        taps: &[ForLoop],
         combine: Combine,
         result: &str,
         depth: usize,
@@ -128,7 +128,7 @@ impl Printer<'_> {
 
     /// The element nearest to one that may lie outside its container, if the fill is what an extremum begins with and every window, whose
     /// elements are neighbours along each dim, has an element inside: the nearest one is then in the same window.
-    fn clamped(&self, element: &Element, taps: &[Loop], combine: Combine) -> Option<Element> {
+    fn clamped(&self, element: &Element, taps: &[ForLoop], combine: Combine) -> Option<Element> {
         let fill = f64::from_bits(element.fill?);
         let least = match combine {
             Combine::Max => f64::NEG_INFINITY,
@@ -151,7 +151,7 @@ impl Printer<'_> {
     }
 
     /// The least and greatest place at which a window begins along a subscript, and how many neighbours it has from there on.
-    fn places(&self, subscript: &Expr, taps: &[Loop]) -> Option<(i64, i64, i64)> {
+    fn places(&self, subscript: &Expr, taps: &[ForLoop]) -> Option<(i64, i64, i64)> {
         let subscript = &self.untiled(subscript);
         let (mut low, mut high, mut window) = (0, 0, 1);
         let mut zero = BTreeMap::new();

@@ -5,7 +5,9 @@ use crate::error::{Blame, KernelError};
 use crate::kernel::KernelSpec;
 use crate::target::cuda::CudaContext;
 use crate::target::cuda::context::locked;
-use crate::target::cuda::cublaslt::{Algorithm, AlgorithmQuery, AlgorithmSource, CublasLt, CublasLtConfig, Fused, Listing, Matmul, Units};
+use crate::target::cuda::cublaslt::{
+    Algorithm, AlgorithmQuery, AlgorithmSource, CublasLt, CublasLtConfig, FusedContraction, Listing, Matmul, Units,
+};
 use sdfg::config::KernelConfig;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -80,7 +82,11 @@ impl AlgorithmCache {
     ///
     /// # Errors
     /// Configurations that the library has no words for; a device that failed.
-    pub fn matmul(&self, fused: &Fused, config: &KernelConfig) -> Result<(CublasLtConfig, Matmul, Arc<Vec<Algorithm>>), KernelError> {
+    pub fn matmul(
+        &self,
+        fused: &FusedContraction,
+        config: &KernelConfig,
+    ) -> Result<(CublasLtConfig, Matmul, Arc<Vec<Algorithm>>), KernelError> {
         let choice = CublasLtConfig::of(&fused.problem, config)?;
         let description = fused.description(&choice, config)?;
         let types = fused.problem.types;
@@ -96,7 +102,8 @@ impl AlgorithmCache {
         // Of those that the heuristic offers: the catalogue would take longer to list than everything else.
         let (listing, number) = Listing::of(number);
         let with = |number: usize| KernelConfig { knobs: config.knobs.clone().with("algorithm", number), ..config.clone() };
-        let offered = |spec: &KernelSpec| self.matmul(&Fused::of(spec).ok()?, &with(0)).ok().map(|(_, _, offered)| offered.len());
+        let offered =
+            |spec: &KernelSpec| self.matmul(&FusedContraction::of(spec).ok()?, &with(0)).ok().map(|(_, _, offered)| offered.len());
         // An algorithm that does not exist at the timed sizes is not replaced by another one in the check.
         let absent = || offered(from).is_some_and(|offered| listing == Listing::Heuristic && number >= offered);
         // An error in the configuration is reported when it is compiled.
@@ -111,7 +118,7 @@ impl AlgorithmCache {
         if let Some(small) = &request.checked {
             drop(self.scaled(&request.config, &request.timed, small));
         }
-        if let Ok(fused) = Fused::of(&request.timed) {
+        if let Ok(fused) = FusedContraction::of(&request.timed) {
             drop(self.matmul(&fused, &request.config));
         }
     }

@@ -8,7 +8,7 @@ use crate::kernel::{ConfigSpace, Executable, KernelSpec};
 use crate::target::cuda::algorithm_cache::AlgorithmCache;
 use crate::target::cuda::context::locked;
 use crate::target::cuda::cublaslt::{
-    Addresses, AlgorithmQuery, Batching, CublasLtKernel, CublasLtSpace, Description, Fused, Listing, MatrixOrder, Units,
+    AlgorithmQuery, Batching, CublasLtKernel, CublasLtSpace, Description, FusedContraction, GemmAddresses, Listing, MatrixOrder, Units,
 };
 use crate::target::cuda::emit::CudaSource;
 use crate::target::cuda::{CudaContext, CudaKernel, JitCompiler, Module, Nvrtc};
@@ -100,7 +100,7 @@ impl CudaDevice {
 
 /// Whether a kernel's code is generated: the library has its own for what it can do.
 fn generates(spec: &KernelSpec) -> bool {
-    matches!(Fused::wanted(spec), Ok(None))
+    matches!(FusedContraction::wanted(spec), Ok(None))
 }
 
 impl Drop for CudaDevice {
@@ -162,7 +162,7 @@ impl CudaDevice {
             let mut least = f64::INFINITY;
             for _ in 0..ROUNDS {
                 // SAFETY: three matrices of these sizes, which live until they have been waited for.
-                let addresses = Addresses { operands: [addresses[0], addresses[1], addresses[2]], beside: [0; 2] };
+                let addresses = GemmAddresses { operands: [addresses[0], addresses[1], addresses[2]], beside: [0; 2] };
                 let run = || unsafe { matmul.launch(addresses, algorithm) };
                 // Several at once: what comes between two events on a stream that waits is not the product alone.
                 least = match self.context.milliseconds(|| (0..LAUNCHES).try_for_each(|_| run())) {
@@ -206,18 +206,18 @@ impl Device for CudaDevice {
     }
 
     fn epilogues(&self) -> Option<Forms> {
-        Some(Fused::has)
+        Some(FusedContraction::has)
     }
 
     fn space(&self, spec: &KernelSpec) -> Result<Box<dyn ConfigSpace>, KernelError> {
-        match Fused::wanted(spec)? {
+        match FusedContraction::wanted(spec)? {
             Some(fused) => Ok(Box::new(CublasLtSpace::new(fused, self.algorithms.clone()))),
             None => templates::space(spec, self.context.gpu.chip),
         }
     }
 
     fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError> {
-        match Fused::wanted(spec)? {
+        match FusedContraction::wanted(spec)? {
             Some(fused) => {
                 let (choice, matmul, offered) = self.waiting(|| self.algorithms.matmul(&fused, config))?;
                 Ok(Arc::new(CublasLtKernel::new(spec, &fused, &choice, matmul, &offered)?))
@@ -227,7 +227,7 @@ impl Device for CudaDevice {
     }
 
     fn granules(&self, spec: &KernelSpec) -> Vec<(String, i64)> {
-        Fused::granules(spec)
+        FusedContraction::granules(spec)
     }
 
     fn written(&self, spec: &KernelSpec, config: &KernelConfig) -> Vec<String> {

@@ -34,7 +34,7 @@ use crate::contraction::is_windowed;
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::target::cpu::Toolchain;
-use cublaslt::Fused;
+use cublaslt::FusedContraction;
 use emit::Chip;
 use sdfg::Unit;
 use sdfg::config::KernelConfig;
@@ -47,12 +47,12 @@ pub static TARGET: TargetInfo = TargetInfo {
     is_numbered: true,
     is_for_tests: false,
     open: |number| Ok(Arc::new(CudaDevice::new(number, Toolchain::cache())?)),
-    epilogues: Some(Fused::has),
+    epilogues: Some(FusedContraction::has),
     code: assumed_code,
 };
 
 /// The text for a GPU that need not be here: it counts as an H200.
 pub(in crate::target) fn assumed_code(spec: &KernelSpec, config: &KernelConfig) -> Result<Option<String>, KernelError> {
-    let library = matches!(&spec.unit, Unit::Operation(o) if !is_windowed(o)) || Fused::has(spec);
+    let library = matches!(&spec.unit, Unit::Operation(o) if !is_windowed(o)) || FusedContraction::has(spec);
     if library { Ok(None) } else { Ok(Some(templates::source(spec, config, Chip::HOPPER)?.text)) }
 }

@@ -5,7 +5,7 @@ use crate::cancel::CancelToken;
 use crate::device::{CompileRequest, Device, DeviceWork, Forms, Recording, Streams};
 use crate::error::KernelError;
 use crate::kernel::{Completion, ConfigSpace, Executable, KernelArgument, KernelSpec, RunContext};
-use crate::target::cuda::cublaslt::{CublasLtReference, CublasLtSpace, Everything, Fused};
+use crate::target::cuda::cublaslt::{CublasLtReference, CublasLtSpace, Everything, FusedContraction};
 use crate::target::cuda::emit::{Chip, CudaSource};
 use crate::target::cuda::{relayout, templates};
 use crate::target::shim::recording::{Recordable, Recorder};
@@ -39,7 +39,7 @@ impl ShimDevice {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn kernel(&self, spec: &KernelSpec, source: CudaSource) -> Result<Scope, KernelError> {
+    fn kernel(&self, spec: &KernelSpec, source: CudaSource) -> Result<ShimScope, KernelError> {
         let ready = self.ready().get(&source.text).map(|made| made.of(source.clone()));
         let kernel = match ready {
             None => self.shim.compile(vec![source])?.pop(),
@@ -50,7 +50,7 @@ impl ShimDevice {
         let bytes = arguments.iter().map(|a| Ok(a.dtype.bytes(spec.shape(&a.data)?.iter().product::<usize>() as u64) as usize));
         let bytes = bytes.collect::<Result<Vec<_>, KernelError>>()?;
         let parts = arguments.iter().map(|a| a.data.clone()).filter(|data| spec.writes_part(data)).collect();
-        Ok(Scope { name: spec.name.clone(), kernel, arguments, bytes, parts })
+        Ok(ShimScope { name: spec.name.clone(), kernel, arguments, bytes, parts })
     }
 
     fn recordable(&self, executable: Arc<dyn Executable>) -> Arc<dyn Executable> {
@@ -59,7 +59,7 @@ impl ShimDevice {
 }
 
 /// A fused scope under one configuration.
-struct Scope {
+struct ShimScope {
     name: String,
     kernel: ShimKernel,
     arguments: Vec<KernelArgument>,
@@ -68,7 +68,7 @@ struct Scope {
     parts: Vec<String>,
 }
 
-impl Executable for Scope {
+impl Executable for ShimScope {
     unsafe fn run(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Completion, KernelError> {
         if arguments.len() != self.arguments.len() {
             return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments.len(), given: arguments.len() });
@@ -109,25 +109,25 @@ impl Device for ShimDevice {
     }
 
     fn epilogues(&self) -> Option<Forms> {
-        Some(Fused::has)
+        Some(FusedContraction::has)
     }
 
     fn space(&self, spec: &KernelSpec) -> Result<Box<dyn ConfigSpace>, KernelError> {
-        match Fused::wanted(spec)? {
+        match FusedContraction::wanted(spec)? {
             Some(fused) => Ok(Box::new(CublasLtSpace::new(fused, Arc::new(Everything)))),
             None => templates::space(spec, Chip::HOPPER),
         }
     }
 
     fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError> {
-        match Fused::wanted(spec)? {
+        match FusedContraction::wanted(spec)? {
             Some(fused) => Ok(self.recordable(Arc::new(CublasLtReference::new(spec, fused, config)?))),
             None => Ok(self.recordable(Arc::new(self.kernel(spec, templates::source(spec, config, Chip::HOPPER)?)?))),
         }
     }
 
     fn precompile_batch_size(&self, spec: &KernelSpec) -> usize {
-        if matches!(Fused::wanted(spec), Ok(None)) { TOGETHER } else { 0 }
+        if matches!(FusedContraction::wanted(spec), Ok(None)) { TOGETHER } else { 0 }
     }
 
     fn precompile(&self, kernels: &[CompileRequest], until: CancelToken) {
@@ -145,11 +145,11 @@ impl Device for ShimDevice {
     }
 
     fn granules(&self, spec: &KernelSpec) -> Vec<(String, i64)> {
-        Fused::granules(spec)
+        FusedContraction::granules(spec)
     }
 
     fn written(&self, spec: &KernelSpec, config: &KernelConfig) -> Vec<String> {
-        if matches!(Fused::wanted(spec), Ok(Some(_))) { vec![] } else { templates::specialized_dims(spec, config) }
+        if matches!(FusedContraction::wanted(spec), Ok(Some(_))) { vec![] } else { templates::specialized_dims(spec, config) }
     }
 
     fn relayout_request(&self, container: &Container, shape: &[usize], from: &Layout, to: &Layout) -> Option<CompileRequest> {

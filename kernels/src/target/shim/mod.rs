@@ -37,7 +37,7 @@ pub static TARGET: super::TargetInfo = super::TargetInfo {
     is_numbered: true,
     is_for_tests: true,
     open: |_| Ok(std::sync::Arc::new(ShimDevice::new(Toolchain::cache().join("shim")))),
-    epilogues: Some(super::cuda::cublaslt::Fused::has),
+    epilogues: Some(super::cuda::cublaslt::FusedContraction::has),
     code: super::cuda::assumed_code,
 };
 

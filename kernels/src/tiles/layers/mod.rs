@@ -18,7 +18,7 @@ mod tuner;
 pub use space::LayerSpace;
 
 use crate::loopnest::matmul_pattern::{factors, is_windowed};
-use crate::loopnest::{Border, Element, Loop, MemorySpace, NestStatement, Tile, slope};
+use crate::loopnest::{Border, Element, ForLoop, MemorySpace, NestStatement, Tile, slope};
 use crate::maps::flatten::{Flat, Flattened, IndexRange};
 use sdfg::config::KernelConfig;
 use sdfg::{Binary, Bindings, Combine, Expr, Scalar};
@@ -193,7 +193,7 @@ pub fn within(index: &str) -> String {
 }
 
 /// An index within a tile in the place of one, in statements that walk windows of tiles: they begin where the tile does.
-pub fn at_tile(statement: &mut NestStatement, outer: &[Loop], tiles: &[Tile], without: &BTreeSet<String>) {
+pub fn at_tile(statement: &mut NestStatement, outer: &[ForLoop], tiles: &[Tile], without: &BTreeSet<String>) {
     let ragged = tiles.iter().any(Tile::is_ragged);
     let start = |tile: &Tile| Expr::sym(tile.outer.as_str()) * Expr::sym(Tile::symbol(&tile.index));
     let mut with: BTreeMap<String, Expr> =

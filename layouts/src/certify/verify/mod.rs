@@ -9,10 +9,10 @@
 mod programs;
 pub mod question;
 
-use crate::certify::certificate::{Certificate, Proof, Shares, Step, Variable};
+use crate::certify::certificate::{Certificate, CertifiedLayerBound, CertifiedProof, Shares, Variable};
 use crate::measure::store::Store;
 pub use programs::swept;
-use question::{Factor, NEVER, Question, Row};
+use question::{NEVER, Question, QuestionFactor, QuestionRow};
 use std::collections::BTreeSet;
 
 type Ps = i128;
@@ -57,7 +57,7 @@ pub fn verify(certificate: &Certificate, store: &Store) -> Result<Confirmed, Ver
     }
     // Potentials of neighbouring layers cancel, but for those at both ends.
     let (first, last) = question.ends()?;
-    let steps = certificate.layers.iter().map(|layer| certificate.steps.get(layer.step)).collect::<Option<Vec<&Step>>>();
+    let steps = certificate.layers.iter().map(|layer| certificate.steps.get(layer.step)).collect::<Option<Vec<&CertifiedLayerBound>>>();
     let Some(steps) = steps.filter(|s| s.windows(2).all(|pair| pair[0].leaves == pair[1].enters)) else {
         return misfit("its layers do not follow one another");
     };
@@ -82,17 +82,17 @@ pub fn verify(certificate: &Certificate, store: &Store) -> Result<Confirmed, Ver
 #[derive(Clone)]
 struct Left<'a> {
     values: Vec<Vec<usize>>,
-    rows: Vec<Vec<&'a Row>>,
+    rows: Vec<Vec<&'a QuestionRow>>,
 }
 
 struct Check<'a> {
-    factors: &'a [Factor],
+    factors: &'a [QuestionFactor],
     variables: &'a [Variable],
-    step: &'a Step,
+    step: &'a CertifiedLayerBound,
 }
 
 /// The least that the kernels can cost together, as the proof of a step shows it; never more than its target.
-fn proven(question: &Question, step: &Step) -> Result<Ps, VerifyError> {
+fn proven(question: &Question, step: &CertifiedLayerBound) -> Result<Ps, VerifyError> {
     let check = Check { factors: &question.factors, variables: question.variables(), step };
     let rows = check.factors.iter().map(|f| f.rows.iter().collect()).collect();
     let mut left = Left { values: question.values.clone(), rows };
@@ -127,9 +127,9 @@ impl<'a> Check<'a> {
             }
         }
         match &part.step {
-            Proof::Bounded => Ok(least.min(target)),
-            Proof::Eliminated { order } => Ok(self.eliminated(&left, order)?.min(target)),
-            Proof::Split { variable, parts } => {
+            CertifiedProof::Bounded => Ok(least.min(target)),
+            CertifiedProof::Eliminated { order } => Ok(self.eliminated(&left, order)?.min(target)),
+            CertifiedProof::Split { variable, parts } => {
                 let Some(values) = left.values.get(*variable).cloned() else { return misfit("a split of no variable") };
                 let mut least = target;
                 for value in values {
@@ -166,7 +166,7 @@ impl<'a> Check<'a> {
                 least.push(asks.iter().map(|a| left.values[leg.variable].iter().map(|v| a[*v]).min().unwrap_or(NEVER)).collect());
                 legs.push(asks);
             }
-            let total = |row: &&Row| row.ps + row.asks.iter().zip(&least).map(|(ask, reach)| reach[*ask]).sum::<Ps>();
+            let total = |row: &&QuestionRow| row.ps + row.asks.iter().zip(&least).map(|(ask, reach)| reach[*ask]).sum::<Ps>();
             totals.push(rows.iter().map(total).collect::<Vec<Ps>>());
             reduced.push(legs);
             reach.push(least);
@@ -179,7 +179,8 @@ impl<'a> Check<'a> {
                 let mut with = bound - floor[variable] + held[variable][*value];
                 for (f, factor) in self.factors.iter().enumerate() {
                     for n in (0..factor.legs.len()).filter(|n| factor.legs[*n].variable == variable) {
-                        let moved = |(row, total): (&&Row, &Ps)| total - reach[f][n][row.asks[n]] + reduced[f][n][row.asks[n]][*value];
+                        let moved =
+                            |(row, total): (&&QuestionRow, &Ps)| total - reach[f][n][row.asks[n]] + reduced[f][n][row.asks[n]][*value];
                         with += left.rows[f].iter().zip(&totals[f]).map(moved).min().unwrap_or(NEVER) - minima[f];
                     }
                 }

@@ -2,7 +2,7 @@
 //! its containers are held, and what the certified choice costs.
 
 use super::{Ps, VerifyError, misfit};
-use crate::certify::certificate::{Certificate, Choice, ENTERS, LEAVES, Variable, need};
+use crate::certify::certificate::{Certificate, ENTERS, LEAVES, LayerChoice, Variable, need};
 use crate::measure::relayout::RelayoutCosts;
 use crate::measure::store::Store;
 use crate::problem::{Access, Kernel, Need, SelectionProblem};
@@ -14,13 +14,13 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const NEVER: Ps = 1 << 100;
 
 /// The patterns by which a kernel's rows depend on a variable: for each pattern, a cost for each value.
-pub struct Leg {
+pub struct QuestionLeg {
     pub variable: usize,
     pub asks: Vec<Vec<Ps>>,
 }
 
 /// A configuration: its time, and what it asks of every leg. Without one, the kernel does not run.
-pub struct Row {
+pub struct QuestionRow {
     pub ps: Ps,
     pub asks: Vec<usize>,
     config: Option<KernelConfig>,
@@ -30,15 +30,15 @@ pub struct Row {
 type Names = (String, BTreeSet<String>);
 
 /// The least of its rows is what a kernel costs.
-pub struct Factor {
+pub struct QuestionFactor {
     pub name: String,
-    pub legs: Vec<Leg>,
-    pub rows: Vec<Row>,
+    pub legs: Vec<QuestionLeg>,
+    pub rows: Vec<QuestionRow>,
 }
 
-impl Factor {
+impl QuestionFactor {
     /// The cost of a row under values of the variables.
-    pub fn cost(&self, row: &Row, value: impl Fn(usize) -> usize) -> Ps {
+    pub fn cost(&self, row: &QuestionRow, value: impl Fn(usize) -> usize) -> Ps {
         row.ps + self.legs.iter().zip(&row.asks).map(|(leg, ask)| leg.asks[*ask][value(leg.variable)]).sum::<Ps>()
     }
 }
@@ -48,7 +48,7 @@ pub struct Question<'a> {
     prices: RelayoutCosts,
     /// Container → the first container that it is tied to, directly or not.
     class: BTreeMap<&'a str, &'a str>,
-    pub factors: Vec<Factor>,
+    pub factors: Vec<QuestionFactor>,
     /// Values that every variable may take.
     pub values: Vec<Vec<usize>>,
 }
@@ -145,7 +145,7 @@ impl<'a> Question<'a> {
     }
 
     /// A kernel from its records. The layouts that they name may be held.
-    fn factor(&self, kernel: &Kernel, store: &Store, allowed: &mut [BTreeSet<usize>]) -> Result<Factor, VerifyError> {
+    fn factor(&self, kernel: &Kernel, store: &Store, allowed: &mut [BTreeSet<usize>]) -> Result<QuestionFactor, VerifyError> {
         let program = &self.certificate.program;
         // Container, its name in the records, access, variable, and where it is if a record does not say.
         let mut touches: Vec<(&str, &str, Access, usize, usize)> = Vec::new();
@@ -156,7 +156,7 @@ impl<'a> Question<'a> {
             touches.push((data, plain, *access, at, self.value(at, &natural(self.class[data.as_str()]))?));
         }
         let variables: BTreeSet<usize> = touches.iter().map(|t| t.3).collect();
-        let mut legs: Vec<Leg> = variables.into_iter().map(|variable| Leg { variable, asks: Vec::new() }).collect();
+        let mut legs: Vec<QuestionLeg> = variables.into_iter().map(|variable| QuestionLeg { variable, asks: Vec::new() }).collect();
         let mut known: Vec<BTreeMap<Vec<usize>, usize>> = vec![BTreeMap::new(); legs.len()];
         let mut rows = Vec::new();
         for (time, config) in store.of(&kernel.key).filter_map(|m| Some((kernel.price(store.ms(m)?), &m.config))) {
@@ -178,16 +178,16 @@ impl<'a> Question<'a> {
                 }
                 asks.push(ask);
             }
-            rows.push(Row { ps: ps(time), asks, config: Some(config.clone()) });
+            rows.push(QuestionRow { ps: ps(time), asks, config: Some(config.clone()) });
         }
-        let mut factor = Factor { name: kernel.name.clone(), legs, rows };
+        let mut factor = QuestionFactor { name: kernel.name.clone(), legs, rows };
         self.guard(kernel, &mut factor)?;
         factor.rows.sort_by_key(|row| row.ps);
         Ok(factor)
     }
 
     /// A kernel costs nothing under variants in which it does not run, for all layouts. Variants in which it was never timed are excluded.
-    fn guard(&self, kernel: &Kernel, factor: &mut Factor) -> Result<(), VerifyError> {
+    fn guard(&self, kernel: &Kernel, factor: &mut QuestionFactor) -> Result<(), VerifyError> {
         let every = |(group, runs): &(&String, &BTreeSet<String>)| {
             self.certificate.program.alternatives.get(*group).is_some_and(|all| all.iter().all(|v| runs.contains(v)))
         };
@@ -198,7 +198,7 @@ impl<'a> Question<'a> {
             let values = self.certificate.variables[variable].values.len();
             let allowed = |on: bool| (0..values).map(|v| if runs.contains(&v) == on { 0 } else { NEVER }).collect();
             // It runs; this guard keeps it from running; another one does.
-            factor.legs.push(Leg { variable, asks: vec![allowed(true), allowed(false), vec![0; values]] });
+            factor.legs.push(QuestionLeg { variable, asks: vec![allowed(true), allowed(false), vec![0; values]] });
             factor.rows.iter_mut().for_each(|row| row.asks.push(0));
         }
         let guards = factor.legs.len() - containers;
@@ -208,29 +208,29 @@ impl<'a> Question<'a> {
         for idle in 0..guards {
             let indifferent = factor.legs[..containers].iter().map(|leg| leg.asks.len() - 1);
             let asks = indifferent.chain((0..guards).map(|n| if n == idle { 1 } else { 2 })).collect();
-            factor.rows.push(Row { ps: 0, asks, config: None });
+            factor.rows.push(QuestionRow { ps: 0, asks, config: None });
         }
         Ok(())
     }
 
     /// Nothing where the one has none of these variants, or the other one of those; else what may not be.
-    fn need(&self, name: String, when: &Names, then: &Names) -> Result<Factor, VerifyError> {
-        let leg = |(group, variants): &Names, other: &dyn Fn(bool) -> Ps| -> Result<Leg, VerifyError> {
+    fn need(&self, name: String, when: &Names, then: &Names) -> Result<QuestionFactor, VerifyError> {
+        let leg = |(group, variants): &Names, other: &dyn Fn(bool) -> Ps| -> Result<QuestionLeg, VerifyError> {
             let variable = self.variable(group)?;
             let values = &self.certificate.variables[variable].values;
             let ask = |cost: &dyn Fn(bool) -> Ps| values.iter().map(|v| cost(variants.contains(v))).collect();
-            Ok(Leg { variable, asks: vec![ask(&|on| if on { 0 } else { NEVER }), ask(other)] })
+            Ok(QuestionLeg { variable, asks: vec![ask(&|on| if on { 0 } else { NEVER }), ask(other)] })
         };
         let legs = vec![leg(when, &|on| if on { NEVER } else { 0 })?, leg(then, &|_| 0)?];
-        Ok(Factor { name, legs, rows: [0, 1].map(|n| Row { ps: 0, asks: vec![n, n], config: None }).into() })
+        Ok(QuestionFactor { name, legs, rows: [0, 1].map(|n| QuestionRow { ps: 0, asks: vec![n, n], config: None }).into() })
     }
 
     /// Potentials as a function of the states on one side of a layer: negative where it is entered.
-    pub fn potential(&self, at: usize, enters: bool) -> Result<Factor, VerifyError> {
+    pub fn potential(&self, at: usize, enters: bool) -> Result<QuestionFactor, VerifyError> {
         let Some(table) = self.certificate.potentials.get(at).filter(|t| t.len() == self.certificate.states.len()) else {
             return misfit("a potential is missing");
         };
-        let mut factor = Factor { name: if enters { ENTERS } else { LEAVES }.to_string(), legs: Vec::new(), rows: Vec::new() };
+        let mut factor = QuestionFactor { name: if enters { ENTERS } else { LEAVES }.to_string(), legs: Vec::new(), rows: Vec::new() };
         for (n, (near, far)) in self.certificate.joins.iter().enumerate() {
             let variable = self.container(if enters { far } else { near })?;
             let names = &self.certificate.variables[variable].values;
@@ -238,11 +238,11 @@ impl<'a> Question<'a> {
                 let only = state.get(n).map(Layout::to_string);
                 names.iter().map(|name| if Some(name) == only.as_ref() { 0 } else { NEVER }).collect()
             };
-            factor.legs.push(Leg { variable, asks: self.certificate.states.iter().map(ask).collect() });
+            factor.legs.push(QuestionLeg { variable, asks: self.certificate.states.iter().map(ask).collect() });
         }
         let row = |(state, cost): (usize, &i64)| {
             let ps = if enters { -Ps::from(*cost) } else { Ps::from(*cost) };
-            Row { ps, asks: vec![state; factor.legs.len()], config: None }
+            QuestionRow { ps, asks: vec![state; factor.legs.len()], config: None }
         };
         factor.rows = table.iter().enumerate().map(row).collect();
         factor.rows.sort_by_key(|row| row.ps);
@@ -272,7 +272,7 @@ impl<'a> Question<'a> {
     /// The cost of the certified choice: times of its configurations, and relayouts to and from how containers are held.
     pub fn price(&self) -> Result<Ps, VerifyError> {
         let Certificate { joins, states, choices, layers, .. } = self.certificate;
-        let chosen = layers.iter().map(|l| choices.get(l.choice)).collect::<Option<Vec<&Choice>>>();
+        let chosen = layers.iter().map(|l| choices.get(l.choice)).collect::<Option<Vec<&LayerChoice>>>();
         let Some(chosen) = chosen.filter(|c| !c.is_empty()) else { return misfit("a layer has no choice") };
         for (near, far) in joins {
             if chosen.windows(2).any(|pair| pair[0].layouts.get(near) != pair[1].layouts.get(far)) {
@@ -280,7 +280,7 @@ impl<'a> Question<'a> {
             }
         }
         let (first, last) = self.ends()?;
-        let held = |choice: &Choice, data: &String, state: usize, n: usize| choice.layouts.get(data) == states[state].get(n);
+        let held = |choice: &LayerChoice, data: &String, state: usize, n: usize| choice.layouts.get(data) == states[state].get(n);
         let starts = joins.iter().enumerate().all(|(n, (_, far))| held(chosen[0], far, first, n));
         if !starts || !joins.iter().enumerate().all(|(n, (near, _))| held(chosen[chosen.len() - 1], near, last, n)) {
             return misfit("the stack does not begin or end as the boundary asks");
@@ -288,7 +288,7 @@ impl<'a> Question<'a> {
         chosen.into_iter().map(|choice| self.price_of(choice)).sum()
     }
 
-    fn price_of(&self, choice: &Choice) -> Result<Ps, VerifyError> {
+    fn price_of(&self, choice: &LayerChoice) -> Result<Ps, VerifyError> {
         let program = &self.certificate.program;
         let mut values = vec![0; self.values.len()];
         for tensor in &program.tensors {

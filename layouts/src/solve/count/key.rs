@@ -1,6 +1,6 @@
 //! Values of some variables in one number, each variable always at the same place: what two combinations share is a mask.
 
-use crate::model::network::Part;
+use crate::model::network::Subproblem;
 
 const WORDS: usize = 4;
 
@@ -26,7 +26,7 @@ pub struct Places(Vec<(usize, u32, u32)>);
 
 impl Places {
     /// `None` if all variables together have too many values.
-    pub fn of(part: &Part) -> Option<Places> {
+    pub fn of(part: &Subproblem) -> Option<Places> {
         let (mut word, mut shift) = (0, 0);
         let place = |domain: &Vec<u16>| {
             let bits = usize::BITS - (domain.len().max(1) - 1).leading_zeros();
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn every_variable_has_bits_of_its_own() {
-        let part = |sizes: &[u16]| Part { domains: sizes.iter().map(|n| (0..*n).collect()).collect(), rows: vec![] };
+        let part = |sizes: &[u16]| Subproblem { domains: sizes.iter().map(|n| (0..*n).collect()).collect(), rows: vec![] };
         let sizes: Vec<u16> = (0..30).map(|n| [1, 2, 3, 64, 65, 100][n % 6]).collect();
         let places = Places::of(&part(&sizes)).unwrap();
         let mut all = Key::default();

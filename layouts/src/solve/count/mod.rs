@@ -15,9 +15,9 @@ mod sparse;
 mod ways;
 
 use crate::model::cost::Cost;
-use crate::model::network::{Network, Part};
+use crate::model::network::{Network, Subproblem};
 use crate::model::selection_model::Model;
-use crate::solve::dual::{Bounds, Dual};
+use crate::solve::dual::{Dual, LowerBounds};
 use key::Places;
 use sparse::{Room, Table, Terms, Work, eliminated};
 use std::cmp::Reverse;
@@ -144,7 +144,7 @@ fn settled(one: &Bounded, slack: Cost, splits: usize, work: &mut Work) -> Count 
 /// Variants are fixed site by site, the site whose variants differ most first, so that most combinations are ruled out together.
 fn programs(model: &Model, limit: Cost) -> Vec<Bounded> {
     let network = Network::new(model);
-    let mut open = vec![(Part::whole(model, &network), Dual::new(&network))];
+    let mut open = vec![(Subproblem::whole(model, &network), Dual::new(&network))];
     let mut found = Vec::new();
     while let Some((mut part, mut dual)) = open.pop() {
         let Some(bounds) = tightened(&network, &mut part, &mut dual, limit) else { continue };
@@ -165,7 +165,7 @@ fn programs(model: &Model, limit: Cost) -> Vec<Bounded> {
 struct Bounded {
     network: Arc<Network>,
     /// What may still be within the limit.
-    part: Part,
+    part: Subproblem,
     dual: Dual,
     limit: Cost,
     /// The limit above the bound.
@@ -175,7 +175,7 @@ struct Bounded {
 impl Bounded {
     fn new(model: &Model, limit: Cost) -> Option<Bounded> {
         let network = Arc::new(Network::new(model));
-        let mut part = Part::whole(model, &network);
+        let mut part = Subproblem::whole(model, &network);
         // What no kernel touches is held in no way.
         for (domain, _) in part.domains.iter_mut().zip(&network.touching).filter(|(_, touching)| touching.is_empty()) {
             domain.truncate(1);
@@ -225,7 +225,7 @@ impl Bounded {
 }
 
 /// The variable whose elimination makes the shortest table, if which values go together were left to chance.
-fn next(tables: &[Table], open: &BTreeSet<usize>, part: &Part) -> Option<usize> {
+fn next(tables: &[Table], open: &BTreeSet<usize>, part: &Subproblem) -> Option<usize> {
     let length = |variable: usize| {
         let mine = || tables.iter().filter(|t| t.scope().contains(&variable));
         let mut times: BTreeMap<usize, i32> = BTreeMap::new();
@@ -238,7 +238,7 @@ fn next(tables: &[Table], open: &BTreeSet<usize>, part: &Part) -> Option<usize> 
 }
 
 /// Shares and drops until that brings little. `None` if no choice is within the limit.
-fn tightened(network: &Network, part: &mut Part, dual: &mut Dual, limit: Cost) -> Option<Bounds> {
+fn tightened(network: &Network, part: &mut Subproblem, dual: &mut Dual, limit: Cost) -> Option<LowerBounds> {
     for _ in 0..ROUNDS {
         for pass in 0..PASSES {
             dual.pass(network, part, pass % 2 == 1, limit.saturating_mul(2));

@@ -3,7 +3,7 @@
 use super::key::{Key, Places};
 use super::ways::{Unit, Ways};
 use crate::model::cost::Cost;
-use crate::model::network::{Function, Part};
+use crate::model::network::{CostFunction, Subproblem};
 use std::collections::{BTreeSet, HashMap};
 
 /// Costs by combination of values that all tables of a count together may hold: some hundred megabytes.
@@ -78,7 +78,7 @@ impl Table {
 
 /// What the terms of a cost are taken from, and how they are counted.
 pub struct Terms<'a> {
-    pub part: &'a Part,
+    pub part: &'a Subproblem,
     pub places: &'a Places,
     /// Terms above it are left out.
     pub slack: Cost,
@@ -97,7 +97,7 @@ impl Terms<'_> {
     }
 
     /// What is left of a function's cost, above the least of it.
-    pub fn left(&self, function: &Function, rows: &[u32], shares: &[Vec<Cost>], room: &mut Room) -> Option<Table> {
+    pub fn left(&self, function: &CostFunction, rows: &[u32], shares: &[Vec<Cost>], room: &mut Room) -> Option<Table> {
         let left = Left::new(function, shares, self.part, self.places);
         let rows: Vec<(u32, Cost)> = rows.iter().map(|row| (*row, left.least(*row))).collect();
         let least = rows.iter().map(|(_, total)| *total).min().unwrap_or(0);
@@ -113,16 +113,16 @@ impl Terms<'_> {
 
 /// A function whose variables hold part of its cost.
 struct Left<'a> {
-    function: &'a Function,
+    function: &'a CostFunction,
     shares: &'a [Vec<Cost>],
-    part: &'a Part,
+    part: &'a Subproblem,
     places: &'a Places,
     /// The least that a pattern asks, by leg.
     reach: Vec<Vec<Cost>>,
 }
 
 impl<'a> Left<'a> {
-    fn new(function: &'a Function, shares: &'a [Vec<Cost>], part: &'a Part, places: &'a Places) -> Self {
+    fn new(function: &'a CostFunction, shares: &'a [Vec<Cost>], part: &'a Subproblem, places: &'a Places) -> Self {
         let mut left = Left { function, shares, part, places, reach: Vec::new() };
         let least = |n: usize, p: u16| left.domain(n).iter().map(|v| left.asked(n, p, *v)).min().unwrap_or(Cost::MAX / 4);
         left.reach = (0..function.legs.len()).map(|n| (0..function.legs[n].patterns() as u16).map(|p| least(n, p)).collect()).collect();

@@ -8,8 +8,8 @@ mod axes;
 mod nodes;
 mod pointwise;
 
-use super::layers::{Kind, Layer, LayerGraph, Shape, Window};
-use nodes::{Node, Nodes, Role};
+use super::layers::{ImageShape, Layer, LayerGraph, LayerKind, Window};
+use nodes::{DerivedNode, Nodes, Role};
 use sdfg::{Origin, Sdfg};
 
 /// An operation that is no layer of a network of one image.
@@ -39,19 +39,21 @@ pub fn layers(program: &Sdfg) -> Result<LayerGraph, NoLayer> {
         let behind = before.filter(|b| alone(*b)).map(|b| (&nodes.nodes[b].role, held[b]));
         let anchor = behind.map(|(_, layer)| graph.layers[layer].kind);
         let layer = match (&node.role, behind) {
-            (Role::Shift(weights), Some((Role::Anchor(Kind::Convolution | Kind::FullyConnected), layer)))
+            (Role::Shift(weights), Some((Role::Anchor(LayerKind::Convolution | LayerKind::FullyConnected), layer)))
                 if !matches!(next, Some(Role::Factor(_))) =>
             {
                 absorb(&mut graph, layer, *weights, &node.name)
             }
             // A mean of a padded window divides by the number of elements at each place.
-            (Role::Factor(_), Some((Role::Anchor(Kind::Pooling), layer))) if node.per_place => absorb(&mut graph, layer, 0, &node.name),
-            (Role::Factor(weights), Some((Role::Shift(_), layer))) if anchor == Some(Kind::Scale) && !complete[layer] => {
-                graph.layers[layer].kind = Kind::BatchNorm;
+            (Role::Factor(_), Some((Role::Anchor(LayerKind::Pooling), layer))) if node.per_place => {
+                absorb(&mut graph, layer, 0, &node.name)
+            }
+            (Role::Factor(weights), Some((Role::Shift(_), layer))) if anchor == Some(LayerKind::Scale) && !complete[layer] => {
+                graph.layers[layer].kind = LayerKind::BatchNorm;
                 complete[layer] = true;
                 absorb(&mut graph, layer, *weights, &node.name)
             }
-            (Role::Shift(weights), Some((Role::Factor(_), layer))) if anchor == Some(Kind::Scale) && !complete[layer] => {
+            (Role::Shift(weights), Some((Role::Factor(_), layer))) if anchor == Some(LayerKind::Scale) && !complete[layer] => {
                 complete[layer] = true;
                 absorb(&mut graph, layer, *weights, &node.name)
             }
@@ -59,8 +61,8 @@ pub fn layers(program: &Sdfg) -> Result<LayerGraph, NoLayer> {
             (role, _) => {
                 let (kind, weights) = match role {
                     Role::Anchor(kind) => (*kind, node.weights),
-                    Role::Shift(weights) | Role::Factor(weights) => (Kind::Scale, *weights),
-                    Role::Activation | Role::Inside => (Kind::Activation, 0),
+                    Role::Shift(weights) | Role::Factor(weights) => (LayerKind::Scale, *weights),
+                    Role::Activation | Role::Inside => (LayerKind::Activation, 0),
                 };
                 let inputs = node.inputs.iter().map(|i| held[*i]).collect();
                 graph.layers.push(layer(node, kind, inputs, weights));
@@ -81,24 +83,24 @@ fn absorb(graph: &mut LayerGraph, layer: usize, weights: u64, name: &str) -> usi
     layer
 }
 
-fn layer(node: &Node, kind: Kind, inputs: Vec<usize>, weights: u64) -> Layer {
+fn layer(node: &DerivedNode, kind: LayerKind, inputs: Vec<usize>, weights: u64) -> Layer {
     let elements = node.shape.elements();
     let flop = match kind {
-        Kind::Input | Kind::Concat => 0,
-        Kind::Convolution | Kind::FullyConnected => node.flop,
-        Kind::BatchNorm | Kind::Scale => 2 * elements,
-        Kind::Activation => elements,
-        Kind::Add => elements * (inputs.len() as u64 - 1),
-        Kind::Pooling => elements * node.window.taps(),
-        Kind::LocalResponseNorm => 8 * elements,
-        Kind::Softmax => 3 * elements,
+        LayerKind::Input | LayerKind::Concat => 0,
+        LayerKind::Convolution | LayerKind::FullyConnected => node.flop,
+        LayerKind::BatchNorm | LayerKind::Scale => 2 * elements,
+        LayerKind::Activation => elements,
+        LayerKind::Add => elements * (inputs.len() as u64 - 1),
+        LayerKind::Pooling => elements * node.window.taps(),
+        LayerKind::LocalResponseNorm => 8 * elements,
+        LayerKind::Softmax => 3 * elements,
     };
     Layer { name: node.name.clone(), kind, inputs, shape: node.shape, window: node.window, groups: node.groups, weights, flop }
 }
 
-impl Node {
-    fn pointwise(name: &str, role: Role, input: usize, shape: Shape) -> Node {
-        Node {
+impl DerivedNode {
+    fn pointwise(name: &str, role: Role, input: usize, shape: ImageShape) -> DerivedNode {
+        DerivedNode {
             name: name.to_string(),
             role,
             inputs: vec![input],

@@ -1,6 +1,6 @@
 //! Operations as nodes of a network: anchors, pointwise changes, and values of parameters alone, which are none.
 
-use super::super::layers::{Kind, Shape, Window};
+use super::super::layers::{ImageShape, LayerKind, Window};
 use super::NoLayer;
 use super::axes::{Affine, Indices};
 use sdfg::{Combine, Container, Op, Operand, Operation, Sdfg, Unit};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// What a node does to the value that it reads.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Role {
-    Anchor(Kind),
+    Anchor(LayerKind),
     /// An addition of parameters, of so many elements.
     Shift(u64),
     /// A multiplication by parameters, of so many elements.
@@ -20,11 +20,11 @@ pub enum Role {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Node {
+pub struct DerivedNode {
     pub name: String,
     pub role: Role,
     pub inputs: Vec<usize>,
-    pub shape: Shape,
+    pub shape: ImageShape,
     pub window: Window,
     pub groups: usize,
     pub weights: u64,
@@ -39,7 +39,7 @@ pub struct Node {
 /// All nodes of a program, in order.
 pub struct Nodes<'a> {
     program: &'a Sdfg,
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<DerivedNode>,
     /// By container: the node that makes it; containers of parameters alone have none.
     pub(super) made: BTreeMap<String, usize>,
     pub element_bytes: u64,
@@ -77,7 +77,11 @@ impl<'a> Nodes<'a> {
             found.element_bytes = container.dtype.bits().div_ceil(8).max(1);
             found.add(
                 &container.name,
-                Node { role: Role::Anchor(Kind::Input), inputs: vec![], ..Node::pointwise(&container.name, Role::Inside, 0, shape) },
+                DerivedNode {
+                    role: Role::Anchor(LayerKind::Input),
+                    inputs: vec![],
+                    ..DerivedNode::pointwise(&container.name, Role::Inside, 0, shape)
+                },
             );
         }
         for operation in &operations {
@@ -99,17 +103,17 @@ impl<'a> Nodes<'a> {
         readers
     }
 
-    pub(super) fn add(&mut self, container: &str, node: Node) {
+    pub(super) fn add(&mut self, container: &str, node: DerivedNode) {
         self.made.insert(container.to_string(), self.nodes.len());
         self.nodes.push(node);
     }
 
-    fn shape(&self, container: &Container) -> Result<Shape, NoLayer> {
+    fn shape(&self, container: &Container) -> Result<ImageShape, NoLayer> {
         let fault = |why: String| NoLayer { name: container.name.clone(), why, origin: container.origin.clone() };
         let sizes = self.program.shape_of(&container.name).map_err(|e| fault(e.to_string()))?;
         let first = sizes.first().copied().unwrap_or(1);
         if sizes.is_empty() {
-            return Ok(Shape::new(1, 1, 1));
+            return Ok(ImageShape::new(1, 1, 1));
         }
         let Some(axes) = axes(sizes.len(), first) else {
             let sizes: Vec<String> = sizes.iter().map(usize::to_string).collect();
@@ -119,7 +123,7 @@ impl<'a> Nodes<'a> {
             )));
         };
         let [channels, rows, columns] = axes.map(|axis| axis.map_or(1, |a| sizes[a]));
-        Ok(Shape::new(channels, rows, columns))
+        Ok(ImageShape::new(channels, rows, columns))
     }
 
     /// The subscripts of an operand's channels, rows and columns.
@@ -147,7 +151,8 @@ impl<'a> Nodes<'a> {
             Op::Reduce { combine, .. } => self.reduction(operation, *combine, &active, shape, &indices, &own).map_err(|why| fault(&why)),
             Op::Softmax { .. } => {
                 let input = self.made[&active[0].data];
-                let node = Node { role: Role::Anchor(Kind::Softmax), ..Node::pointwise(&out.data, Role::Inside, input, shape) };
+                let node =
+                    DerivedNode { role: Role::Anchor(LayerKind::Softmax), ..DerivedNode::pointwise(&out.data, Role::Inside, input, shape) };
                 self.add(&out.data, node);
                 Ok(())
             }
@@ -172,7 +177,7 @@ impl<'a> Nodes<'a> {
         &mut self,
         operation: &Operation,
         active: &[&Operand],
-        shape: Shape,
+        shape: ImageShape,
         indices: &Indices,
         own: &[Option<String>; 3],
     ) -> Result<(), String> {
@@ -189,10 +194,17 @@ impl<'a> Nodes<'a> {
             return Err("it has groups of several channels each; write depthwise or dense convolutions".into());
         }
         let whole = window.rows.kernel == self.nodes[node].shape.rows && window.columns.kernel == self.nodes[node].shape.columns;
-        let kind = if shape.plane() == 1 && whole { Kind::FullyConnected } else { Kind::Convolution };
+        let kind = if shape.plane() == 1 && whole { LayerKind::FullyConnected } else { LayerKind::Convolution };
         let flop = operation.flop(self.program).eval(&self.program.sizes).ok().and_then(|f| u64::try_from(f).ok()).unwrap_or(0);
         let groups = if depthwise { channels } else { 1 };
-        let anchor = Node { role: Role::Anchor(kind), window, groups, weights, flop, ..Node::pointwise(out, Role::Inside, node, shape) };
+        let anchor = DerivedNode {
+            role: Role::Anchor(kind),
+            window,
+            groups,
+            weights,
+            flop,
+            ..DerivedNode::pointwise(out, Role::Inside, node, shape)
+        };
         self.add(out, anchor);
         Ok(())
     }
@@ -202,7 +214,7 @@ impl<'a> Nodes<'a> {
         operation: &Operation,
         combine: Combine,
         active: &[&Operand],
-        shape: Shape,
+        shape: ImageShape,
         indices: &Indices,
         own: &[Option<String>; 3],
     ) -> Result<(), String> {
@@ -213,17 +225,17 @@ impl<'a> Nodes<'a> {
         let reads = self.subscripts(first, indices).ok_or("its input is subscripted by more than indices")?;
         let window = self.window(&reads, indices, own)?;
         let channelwise = reads[0].slopes.keys().eq(own[0].as_ref()) && reads[0].constant == 0;
-        let kind = if channelwise { Kind::Pooling } else { Kind::LocalResponseNorm };
-        if kind == Kind::LocalResponseNorm && (window != Window::POINT || own[0].is_none()) {
+        let kind = if channelwise { LayerKind::Pooling } else { LayerKind::LocalResponseNorm };
+        if kind == LayerKind::LocalResponseNorm && (window != Window::POINT || own[0].is_none()) {
             return Err("it reduces channels together with rows or columns".into());
         }
         let (input, out) = (self.made[&first.data], &operation.outputs[0].data);
-        self.add(out, Node { role: Role::Anchor(kind), window, ..Node::pointwise(out, Role::Inside, input, shape) });
+        self.add(out, DerivedNode { role: Role::Anchor(kind), window, ..DerivedNode::pointwise(out, Role::Inside, input, shape) });
         Ok(())
     }
 
     /// The anchor of a kind that a node is a part of, unless the part is the last.
-    pub(super) fn belongs_to(&self, mut node: usize, kind: Kind) -> Option<usize> {
+    pub(super) fn belongs_to(&self, mut node: usize, kind: LayerKind) -> Option<usize> {
         while self.nodes[node].role == Role::Inside && !self.nodes[node].closes {
             node = *self.nodes[node].inputs.first()?;
         }

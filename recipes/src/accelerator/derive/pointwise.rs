@@ -1,8 +1,8 @@
 //! Element-wise operations as nodes: channels put together, sums of values, and pointwise changes of one value.
 
-use super::super::layers::{Kind, Shape};
+use super::super::layers::{ImageShape, LayerKind};
 use super::axes::Indices;
-use super::nodes::{Node, Nodes, Role};
+use super::nodes::{DerivedNode, Nodes, Role};
 use sdfg::{Binary, Operand, Operation, Scalar};
 
 impl Nodes<'_> {
@@ -11,7 +11,7 @@ impl Nodes<'_> {
         operation: &Operation,
         code: &Scalar,
         active: &[&Operand],
-        shape: Shape,
+        shape: ImageShape,
         indices: &Indices,
         own: &[Option<String>; 3],
     ) -> Result<(), String> {
@@ -39,7 +39,10 @@ impl Nodes<'_> {
                 return Err("it puts channels together that overlap or leave some out".into());
             }
             let inputs = offsets.iter().map(|(_, node, _)| *node).collect();
-            self.add(out, Node { role: Role::Anchor(Kind::Concat), inputs, ..Node::pointwise(out, Role::Inside, 0, shape) });
+            self.add(
+                out,
+                DerivedNode { role: Role::Anchor(LayerKind::Concat), inputs, ..DerivedNode::pointwise(out, Role::Inside, 0, shape) },
+            );
             return Ok(());
         }
         let changes = Changes { nodes: self, operation };
@@ -53,8 +56,11 @@ impl Nodes<'_> {
         let mut last = match inputs[..] {
             [one] => one,
             _ => {
-                let sum =
-                    Node { role: Role::Anchor(Kind::Add), inputs: inputs.clone(), ..Node::pointwise(out, Role::Inside, inputs[0], shape) };
+                let sum = DerivedNode {
+                    role: Role::Anchor(LayerKind::Add),
+                    inputs: inputs.clone(),
+                    ..DerivedNode::pointwise(out, Role::Inside, inputs[0], shape)
+                };
                 self.add(out, sum);
                 self.nodes.len() - 1
             }
@@ -62,18 +68,18 @@ impl Nodes<'_> {
         for change in &changes {
             let weights: u64 = change.parameters.iter().filter_map(|c| operation.input(c)).map(|o| self.elements(o)).sum();
             // Until its quotient, what follows a sum of squares over channels is a part of a local response norm.
-            let inside = self.belongs_to(last, Kind::LocalResponseNorm).is_some();
+            let inside = self.belongs_to(last, LayerKind::LocalResponseNorm).is_some();
             let role = match change.kind {
                 _ if inside => Role::Inside,
                 // A sum of a window is divided by how many elements it has.
-                Change::FACTOR if change.parameters.is_empty() && self.belongs_to(last, Kind::Pooling).is_some() => Role::Inside,
+                Change::FACTOR if change.parameters.is_empty() && self.belongs_to(last, LayerKind::Pooling).is_some() => Role::Inside,
                 Change::SHIFT => Role::Shift(weights),
                 Change::FACTOR => Role::Factor(weights),
                 Change::CLOSE => Role::Inside,
                 _ => Role::Activation,
             };
             let closes = change.kind == Change::CLOSE;
-            let node = Node { per_place: per_place(&change.parameters), closes, ..Node::pointwise(out, role, last, shape) };
+            let node = DerivedNode { per_place: per_place(&change.parameters), closes, ..DerivedNode::pointwise(out, role, last, shape) };
             self.add(out, node);
             last = self.nodes.len() - 1;
         }
@@ -172,7 +178,7 @@ impl Changes<'_, '_> {
     fn product(&self, left: &[usize], right: &[usize]) -> Result<(Vec<usize>, Vec<Change>), String> {
         let both: Vec<usize> = left.iter().chain(right).copied().collect();
         for node in &both {
-            if let Some(norm) = self.nodes.belongs_to(*node, Kind::LocalResponseNorm)
+            if let Some(norm) = self.nodes.belongs_to(*node, LayerKind::LocalResponseNorm)
                 && both.iter().all(|n| n == node || self.nodes.nodes[norm].inputs == [*n])
             {
                 return Ok((vec![*node], vec![Change { kind: Change::CLOSE, parameters: vec![] }]));

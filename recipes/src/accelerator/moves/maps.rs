@@ -1,8 +1,8 @@
 //! Moves of maps: tensors lie on chip in pieces of whole channels.
 
-use super::super::schedules::maps::{Maps, Mode, stored_from};
+use super::super::schedules::maps::{Maps, StepDataflow, stored_from};
 use super::super::shapes::Span;
-use super::{Box3, Compute, Move, NoRoom, Source, Stage, Writer};
+use super::{Box3, Compute, ElementOwner, Move, NoRoom, StepStage, Writer};
 use std::collections::BTreeMap;
 
 /// By tensor: its pieces on chip by their first channel.
@@ -28,7 +28,7 @@ impl Writer<'_> {
         let mut held = Held::new();
         for step in group.begin..group.end {
             match maps.modes[step - page.group.begin] {
-                Mode::OutputWhole => self.output_whole(step, &page, &mut held)?,
+                StepDataflow::OutputWhole => self.output_whole(step, &page, &mut held)?,
                 mode => self.output_passes(step, mode, &page, &mut held)?,
             }
         }
@@ -47,7 +47,7 @@ impl Writer<'_> {
         for piece in there.into_iter().chain([Span::new(channels.end, channels.end)]) {
             let missing = Span::new(next, piece.begin.min(channels.end));
             if !missing.is_empty() {
-                let loaded = self.load(step, Source::Tensor(tensor), self.map(tensor, missing))?;
+                let loaded = self.load(step, ElementOwner::Tensor(tensor), self.map(tensor, missing))?;
                 held.entry(tensor).or_default().insert(missing.begin, loaded);
             }
             next = next.max(piece.end);
@@ -91,9 +91,9 @@ impl Writer<'_> {
     }
 
     /// The output channel by channel, the inputs whole or channel by channel, too.
-    fn output_passes(&mut self, step: usize, mode: Mode, page: &Page<'_>, held: &mut Held) -> Result<(), NoRoom> {
+    fn output_passes(&mut self, step: usize, mode: StepDataflow, page: &Page<'_>, held: &mut Held) -> Result<(), NoRoom> {
         let of = &self.steps.steps[step];
-        if mode == Mode::InputsWhole {
+        if mode == StepDataflow::InputsWhole {
             for tensor in &of.inputs {
                 self.bring(step, *tensor, Span::new(0, self.channels(*tensor)), held)?;
             }
@@ -101,12 +101,12 @@ impl Writer<'_> {
         let plane = |t: &usize| self.steps.tensors[*t].shape.plane();
         let weights_each = of.weights() / self.channels(of.output).max(1) as u64;
         let out_plane = plane(&of.output);
-        let in_plane = if mode == Mode::Channels { of.inputs.iter().map(plane).max().unwrap_or(0) } else { 0 };
+        let in_plane = if mode == StepDataflow::Channels { of.inputs.iter().map(plane).max().unwrap_or(0) } else { 0 };
         let each = out_plane * (1 + of.sides.len() as u64) + in_plane + weights_each;
         let kept = page.after(step, of.output);
         // With inputs channel by channel a part never crosses from one input to the next.
         let mut parts = vec![(Span::new(0, self.channels(of.output)), None)];
-        if mode == Mode::Channels {
+        if mode == StepDataflow::Channels {
             let mut first = 0;
             parts.clear();
             for tensor in &of.inputs {
@@ -126,13 +126,13 @@ impl Writer<'_> {
                     self.bring(step, *side, channels, held)?;
                 }
                 let weights = self.load_weights(step, channels)?;
-                let output = self.place(step, Source::Tensor(of.output), self.map(of.output, channels))?;
+                let output = self.place(step, ElementOwner::Tensor(of.output), self.map(of.output, channels))?;
                 let read = input.map_or(of.inputs.clone(), |t| vec![t]);
                 let mut reads = self.on_chip(&read, held);
                 reads.extend(self.on_chip(&of.sides, held));
                 reads.extend(&weights);
                 let part = self.map(of.output, channels);
-                self.push(Move::Compute(Compute { step, part, outputs: vec![output], reads, stage: Stage::Whole }));
+                self.push(Move::Compute(Compute { step, part, outputs: vec![output], reads, stage: StepStage::Whole }));
                 self.keep_outside(page, of.output, output, channels);
                 weights.iter().for_each(|w| self.release(*w));
                 held.entry(of.output).or_default().insert(channels.begin, output);
@@ -157,7 +157,7 @@ impl Writer<'_> {
         let of = &self.steps.steps[step];
         let all = Span::new(0, self.channels(of.output));
         let whole = self.map(of.output, all);
-        let output = self.place(step, Source::Tensor(of.output), whole)?;
+        let output = self.place(step, ElementOwner::Tensor(of.output), whole)?;
         let [_, _, taps] = self.filter_shape(step);
         let mut first = 0;
         for tensor in &of.inputs {
@@ -168,10 +168,10 @@ impl Writer<'_> {
                 let channels = Span::new(next, count.min(next + ((self.memory.free() / each.max(1)) as usize).max(1)));
                 self.bring(step, *tensor, channels, held)?;
                 let inputs = Span::new(first + channels.begin, first + channels.end);
-                let weights = self.load(step, Source::Filter(step), [all, inputs, Span::new(0, taps)])?;
+                let weights = self.load(step, ElementOwner::Filter(step), [all, inputs, Span::new(0, taps)])?;
                 let mut reads = self.on_chip(&[*tensor], held);
                 reads.push(weights);
-                let stage = Stage::Sums(inputs);
+                let stage = StepStage::Sums(inputs);
                 self.push(Move::Compute(Compute { step, part: whole, outputs: vec![output], reads, stage }));
                 self.release(weights);
                 self.give_up(*tensor, channels, page.after(step, *tensor), held);
@@ -190,7 +190,7 @@ impl Writer<'_> {
             let rest = self.load_rest(step, channels)?;
             let reads = self.on_chip(&of.sides, held).into_iter().chain(rest).collect();
             let part = self.map(of.output, channels);
-            self.push(Move::Compute(Compute { step, part, outputs: vec![output], reads, stage: Stage::Finish }));
+            self.push(Move::Compute(Compute { step, part, outputs: vec![output], reads, stage: StepStage::Finish }));
             rest.into_iter().for_each(|r| self.release(r));
             for side in &of.sides {
                 self.give_up(*side, channels, page.after(step, *side), held);

@@ -7,15 +7,15 @@ mod maps;
 mod memory;
 mod strips;
 
-use super::partition::Group;
-use super::schedules::Schedule;
+use super::partition::ScheduledGroup;
+use super::schedules::GroupSchedule;
 use super::shapes::Span;
 use super::steps::Steps;
 use memory::Memory;
 
 /// What elements belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Source {
+pub enum ElementOwner {
     /// Channels, rows, columns.
     Tensor(usize),
     /// Weights of a step's anchor: output channels, input channels, elements of each pair. Where pairs have no equal share, the second is 1.
@@ -33,8 +33,8 @@ pub fn volume(of: &Box3) -> u64 {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Piece {
-    pub source: Source,
+pub struct ElementRange {
+    pub source: ElementOwner,
     pub part: Box3,
     /// Addresses, in elements: the first and how many.
     pub ranges: Vec<(u64, u64)>,
@@ -59,12 +59,12 @@ pub struct Compute {
     pub outputs: Vec<usize>,
     /// Pieces that are read.
     pub reads: Vec<usize>,
-    pub stage: Stage,
+    pub stage: StepStage,
 }
 
 /// Which part of a step a computation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum StepStage {
     /// All of it.
     Whole,
     /// Adds the products of these input channels to sums; the first ones begin them.
@@ -76,7 +76,7 @@ pub enum Stage {
 /// All moves of a plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Moves {
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<ElementRange>,
     pub moves: Vec<Move>,
     /// By group: the place behind its last move.
     pub ends: Vec<usize>,
@@ -100,14 +100,14 @@ impl Moves {
     ///
     /// # Errors
     /// A group that does not fit although the planner priced it.
-    pub fn of(steps: &Steps, groups: &[Group], capacity: u64) -> Result<Moves, NoRoom> {
+    pub fn of(steps: &Steps, groups: &[ScheduledGroup], capacity: u64) -> Result<Moves, NoRoom> {
         let mut made = Moves::default();
         for group in groups {
             let mut writer = Writer { steps, memory: Memory::new(capacity), out: &mut made };
             match &group.schedule {
-                Schedule::Strips(strips) => writer.strips(group.steps, strips)?,
-                Schedule::Maps(maps) => writer.maps(group.steps, maps)?,
-                Schedule::Chunks(chunks) => writer.chunks(group.steps, chunks)?,
+                GroupSchedule::Strips(strips) => writer.strips(group.steps, strips)?,
+                GroupSchedule::Maps(maps) => writer.maps(group.steps, maps)?,
+                GroupSchedule::Chunks(chunks) => writer.chunks(group.steps, chunks)?,
             }
             let peak = writer.memory.peak();
             made.ends.push(made.moves.len());
@@ -126,15 +126,15 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     /// A new piece in free memory.
-    fn place(&mut self, step: usize, source: Source, part: Box3) -> Result<usize, NoRoom> {
+    fn place(&mut self, step: usize, source: ElementOwner, part: Box3) -> Result<usize, NoRoom> {
         let needed = volume(&part);
         let free = self.memory.free();
         let ranges = self.memory.allocate(needed).ok_or_else(|| NoRoom { step: self.steps.steps[step].name.clone(), needed, free })?;
         Ok(self.piece(source, part, ranges))
     }
 
-    fn piece(&mut self, source: Source, part: Box3, ranges: Vec<(u64, u64)>) -> usize {
-        self.out.pieces.push(Piece { source, part, ranges });
+    fn piece(&mut self, source: ElementOwner, part: Box3, ranges: Vec<(u64, u64)>) -> usize {
+        self.out.pieces.push(ElementRange { source, part, ranges });
         self.out.pieces.len() - 1
     }
 
@@ -143,7 +143,7 @@ impl Writer<'_> {
         self.out.levels.push(self.memory.used());
     }
 
-    fn load(&mut self, step: usize, source: Source, part: Box3) -> Result<usize, NoRoom> {
+    fn load(&mut self, step: usize, source: ElementOwner, part: Box3) -> Result<usize, NoRoom> {
         let piece = self.place(step, source, part)?;
         self.push(Move::Load(piece));
         Ok(piece)
@@ -159,7 +159,7 @@ impl Writer<'_> {
 
     /// Cuts a piece in two at an outermost coordinate within it.
     fn cut(&mut self, piece: usize, at: usize) -> (usize, usize) {
-        let Piece { source, part, ranges } = self.out.pieces[piece].clone();
+        let ElementRange { source, part, ranges } = self.out.pieces[piece].clone();
         let [channels, rows, columns] = part;
         let mut left = (at - channels.begin) as u64 * (rows.len() * columns.len()) as u64;
         let (mut first, mut second) = (Vec::new(), Vec::new());
@@ -196,7 +196,7 @@ impl Writer<'_> {
         let mut pieces = Vec::new();
         let [_, inputs, taps] = self.filter_shape(step);
         if inputs * taps > 0 && !channels.is_empty() {
-            pieces.push(self.load(step, Source::Filter(step), [channels, Span::new(0, inputs), Span::new(0, taps)])?);
+            pieces.push(self.load(step, ElementOwner::Filter(step), [channels, Span::new(0, inputs), Span::new(0, taps)])?);
         }
         pieces.extend(self.load_rest(step, channels)?);
         Ok(pieces)
@@ -208,7 +208,7 @@ impl Writer<'_> {
         if each == 0 || channels.is_empty() {
             return Ok(None);
         }
-        self.load(step, Source::Rest(step), [channels, Span::new(0, 1), Span::new(0, each)]).map(Some)
+        self.load(step, ElementOwner::Rest(step), [channels, Span::new(0, 1), Span::new(0, each)]).map(Some)
     }
 }
 
@@ -218,7 +218,7 @@ pub fn filter_shape(steps: &Steps, step: usize) -> [usize; 3] {
     let outputs = steps.tensors[of.output].shape.channels;
     let inputs: usize = of.inputs.iter().map(|t| steps.tensors[*t].shape.channels).sum();
     let pairs = (outputs * inputs) as u64;
-    if of.work == super::steps::Work::Dense && of.filter.is_multiple_of(pairs.max(1)) {
+    if of.work == super::steps::ChannelDependence::Dense && of.filter.is_multiple_of(pairs.max(1)) {
         [outputs, inputs, (of.filter / pairs.max(1)) as usize]
     } else {
         [outputs, 1, (of.filter / outputs.max(1) as u64) as usize]

@@ -2,7 +2,7 @@
 
 use super::super::schedules::strips::{Strips, Turn, Walk};
 use super::super::shapes::Span;
-use super::{Compute, Move, NoRoom, Source, Stage, Writer};
+use super::{Compute, ElementOwner, Move, NoRoom, StepStage, Writer};
 use std::collections::BTreeMap;
 
 /// Rows of a tensor on chip, each a piece.
@@ -29,7 +29,7 @@ impl Writer<'_> {
         for (tensor, from, columns) in turn.loads {
             let channels = Span::new(0, self.channels(*tensor));
             for row in from.begin..from.end {
-                let piece = self.load(step, Source::Tensor(*tensor), [channels, Span::new(row, row + 1), *columns])?;
+                let piece = self.load(step, ElementOwner::Tensor(*tensor), [channels, Span::new(row, row + 1), *columns])?;
                 rows.entry(*tensor).or_default().insert(row, piece);
             }
         }
@@ -45,9 +45,9 @@ impl Writer<'_> {
                         let ranges = self.out.pieces[piece].ranges.clone();
                         // The old piece is still read while the new one is made.
                         made.push(piece);
-                        self.piece(Source::Tensor(of.output), part, ranges)
+                        self.piece(ElementOwner::Tensor(of.output), part, ranges)
                     }
-                    None => self.place(step, Source::Tensor(of.output), part)?,
+                    None => self.place(step, ElementOwner::Tensor(of.output), part)?,
                 };
                 rows.entry(of.output).or_default().insert(row, piece);
             }
@@ -74,11 +74,11 @@ impl Writer<'_> {
             let weights = if streams { self.load_weights(step, channels)? } else { vec![] };
             let part = [channels, turn.rows, turn.columns];
             let outputs = match turn.passes {
-                true => vec![self.place(step, Source::Tensor(of.output), part)?],
+                true => vec![self.place(step, ElementOwner::Tensor(of.output), part)?],
                 false => rows.get(&of.output).into_iter().flat_map(|r| r.range(turn.rows.begin..turn.rows.end).map(|(_, p)| *p)).collect(),
             };
             let reads = reads.iter().chain(&weights).chain(if streams { &[] } else { resident.1 }).copied().collect();
-            self.push(Move::Compute(Compute { step, part, outputs: outputs.clone(), reads, stage: Stage::Whole }));
+            self.push(Move::Compute(Compute { step, part, outputs: outputs.clone(), reads, stage: StepStage::Whole }));
             if turn.passes {
                 if let Some((stored, columns)) = turn.stored {
                     self.store(outputs[0], [channels, stored, columns]);

@@ -1,6 +1,6 @@
 //! Memory over time, traffic by tensor, and bytes by capacity.
 
-use super::super::Outcome;
+use super::super::PlanComparison;
 use super::super::moves::{Move, volume};
 use super::Bar;
 use bench::table::Text;
@@ -13,7 +13,7 @@ const LEFT: f64 = 70.0;
 const MOMENTS: usize = 860;
 
 /// The most on chip at each moment, by the time of the model: a group takes its time evenly over what it moves.
-fn moments(outcome: &Outcome) -> Vec<(u64, usize)> {
+fn moments(outcome: &PlanComparison) -> Vec<(u64, usize)> {
     let total: f64 = outcome.groups.iter().map(|g| g.seconds).sum();
     let mut columns = vec![(0, 0); MOMENTS];
     let (mut begin, mut passed) = (0, 0.0);
@@ -41,7 +41,7 @@ fn moments(outcome: &Outcome) -> Vec<(u64, usize)> {
     columns
 }
 
-pub fn memory(outcome: &Outcome) -> Markup {
+pub fn memory(outcome: &PlanComparison) -> Markup {
     let capacity = outcome.device.on_chip_bytes / outcome.graph.element_bytes;
     let height = |level: u64| 200.0 * level as f64 / capacity as f64;
     let total: f64 = outcome.groups.iter().map(|g| g.seconds).sum();
@@ -85,7 +85,7 @@ pub fn traffic(bars: &[Bar]) -> Markup {
     }
 }
 
-pub fn capacity(curve: &[(u64, f64)], outcome: &Outcome) -> Markup {
+pub fn capacity(curve: &[(u64, f64)], outcome: &PlanComparison) -> Markup {
     let (low, high) = (curve.first().map_or(1, |c| c.0) as f64, curve.last().map_or(2, |c| c.0) as f64);
     let x = |bytes: u64| LEFT + 20.0 + 820.0 * (bytes as f64 / low).ln() / (high / low).ln().max(1e-9);
     let y = |share: f64| 220.0 - 200.0 * share;

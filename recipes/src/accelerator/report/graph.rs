@@ -1,6 +1,6 @@
 //! The steps of a network from top to bottom, with their groups as bands.
 
-use super::super::Outcome;
+use super::super::PlanComparison;
 use super::super::steps::Steps;
 use bench::table::Text;
 use bench::unit::Bytes;
@@ -31,7 +31,7 @@ fn lanes(steps: &Steps) -> Vec<usize> {
 }
 
 /// The figure.
-pub fn groups(outcome: &Outcome) -> Markup {
+pub fn groups(outcome: &PlanComparison) -> Markup {
     let steps = &outcome.partition.steps;
     let lanes = lanes(steps);
     let width = LEFT + LANE * (lanes.iter().max().copied().unwrap_or(0) + 1) + 200;

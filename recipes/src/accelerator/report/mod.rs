@@ -3,9 +3,9 @@
 mod charts;
 mod graph;
 
-use super::Outcome;
+use super::PlanComparison;
 use super::device::Accelerator;
-use super::moves::Source;
+use super::moves::ElementOwner;
 use super::outcome::AcceleratorError;
 use bench::report::STYLE;
 use bench::table::{Table, Text};
@@ -23,14 +23,14 @@ const NAMED: usize = 30;
 ///
 /// # Errors
 /// Faults of the planner.
-pub fn capacity_curve(outcome: &Outcome) -> Result<Vec<(u64, f64)>, AcceleratorError> {
+pub fn capacity_curve(outcome: &PlanComparison) -> Result<Vec<(u64, f64)>, AcceleratorError> {
     let mut curve = Vec::new();
     let mut sizes: Vec<u64> = CAPACITIES.iter().map(|k| k * 1024).chain([outcome.device.on_chip_bytes]).collect();
     sizes.sort_unstable();
     sizes.dedup();
     for on_chip_bytes in sizes {
         let device = Accelerator { on_chip_bytes, ..outcome.device.clone() };
-        match Outcome::of(outcome.graph.clone(), &device) {
+        match PlanComparison::of(outcome.graph.clone(), &device) {
             Ok(found) => curve.push((on_chip_bytes, found.less_than(found.baseline_bytes))),
             Err(AcceleratorError::Unplanned(_)) => {}
             Err(fault) => return Err(fault),
@@ -40,7 +40,7 @@ pub fn capacity_curve(outcome: &Outcome) -> Result<Vec<(u64, f64)>, AcceleratorE
 }
 
 /// The page. `tables` are the comparison of plans and the groups; `command` makes the page again.
-pub fn page(model: &str, outcome: &Outcome, curve: &[(u64, f64)], tables: [&Table; 2], command: &str) -> String {
+pub fn page(model: &str, outcome: &PlanComparison, curve: &[(u64, f64)], tables: [&Table; 2], command: &str) -> String {
     let device = &outcome.device;
     let caption = html! {
         span {
@@ -99,19 +99,19 @@ pub struct Bar {
 }
 
 /// The tensors that move most, and all others together.
-fn traffic(outcome: &Outcome) -> Vec<Bar> {
+fn traffic(outcome: &PlanComparison) -> Vec<Bar> {
     let steps = &outcome.partition.steps;
     let element = steps.element_bytes;
     let mut bars: Vec<Bar> = Vec::new();
     for (source, loaded, stored) in &outcome.traffic.sources {
         let (name, alone) = match source {
-            Source::Tensor(t) => {
+            ElementOwner::Tensor(t) => {
                 let of = &steps.tensors[*t];
                 let times = of.readers.len() as u64 + u64::from(of.producer.is_some());
                 (of.name.clone(), of.shape.elements() * times)
             }
-            Source::Filter(s) => (format!("weights of {}", steps.steps[*s].name), steps.steps[*s].filter),
-            Source::Rest(s) => (format!("biases and scales of {}", steps.steps[*s].name), steps.steps[*s].rest),
+            ElementOwner::Filter(s) => (format!("weights of {}", steps.steps[*s].name), steps.steps[*s].filter),
+            ElementOwner::Rest(s) => (format!("biases and scales of {}", steps.steps[*s].name), steps.steps[*s].rest),
         };
         bars.push(Bar { name, loaded: loaded * element, stored: stored * element, alone: alone * element });
     }

@@ -6,7 +6,7 @@
 //! they leave, if no window of it crosses strips.
 
 use super::super::shapes::Span;
-use super::super::steps::{Steps, Work};
+use super::super::steps::{ChannelDependence, Steps};
 use super::Price;
 use serde::Serialize;
 
@@ -19,25 +19,26 @@ pub struct Chunks {
 }
 
 /// What a part of the step needs, which planner and generator of moves share.
-pub struct Part<'a> {
+pub struct ChunkedGroup<'a> {
     pub steps: &'a Steps,
     pub group: Span,
 }
 
-impl Part<'_> {
+impl ChunkedGroup<'_> {
     /// The group has a form that chunks can run: a dense step whose only reader may be a pool.
     pub fn fits(&self) -> bool {
         let of = &self.steps.steps[self.group.begin];
         let weights = of.filter / self.steps.tensors[of.output].shape.channels.max(1) as u64;
         let whole = weights.is_multiple_of(self.input_channels() as u64);
-        if of.work != Work::Dense || !whole || self.group.len() > 2 {
+        if of.work != ChannelDependence::Dense || !whole || self.group.len() > 2 {
             return false;
         }
         if self.group.len() == 1 {
             return true;
         }
         let (pool, made) = (&self.steps.steps[self.group.begin + 1], &self.steps.tensors[of.output]);
-        let plain = pool.work == Work::Channelwise && pool.inputs == [of.output] && pool.sides.is_empty() && pool.weights() == 0;
+        let plain =
+            pool.work == ChannelDependence::Channelwise && pool.inputs == [of.output] && pool.sides.is_empty() && pool.weights() == 0;
         plain && made.readers == [self.group.begin + 1] && !made.result
     }
 
@@ -78,7 +79,7 @@ impl Part<'_> {
 }
 
 /// Output channels at a time, and the elements that a group moves so.
-pub fn price(part: &Part<'_>, strips: usize, capacity: u64) -> Option<(Price, Chunks)> {
+pub fn price(part: &ChunkedGroup<'_>, strips: usize, capacity: u64) -> Option<(Price, Chunks)> {
     let dense = &part.steps.steps[part.group.begin];
     let (input, made) = (part.steps.tensors[dense.inputs[0]].shape, part.steps.tensors[dense.output].shape);
     let rows = part.rows(strips)?;
@@ -108,7 +109,7 @@ pub fn price(part: &Part<'_>, strips: usize, capacity: u64) -> Option<(Price, Ch
 
 /// The cheapest chunks of a group; `None` if it is no dense step with at most a pool behind it, or nothing fits.
 pub fn best(steps: &Steps, group: Span, capacity: u64) -> Option<(Price, Chunks)> {
-    let part = Part { steps, group };
+    let part = ChunkedGroup { steps, group };
     if !part.fits() {
         return None;
     }

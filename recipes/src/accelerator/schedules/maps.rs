@@ -6,14 +6,14 @@
 //! channels is decided step by step: first those that are moved anyway, then those whose next use is furthest away.
 
 use super::super::shapes::Span;
-use super::super::steps::{Steps, Work};
+use super::super::steps::{ChannelDependence, Steps};
 use super::Price;
 use serde::Serialize;
 
 /// How a step runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum StepDataflow {
     /// All inputs on chip, the output channel by channel.
     InputsWhole,
     /// All sums on chip, the inputs channel by channel.
@@ -25,7 +25,7 @@ pub enum Mode {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Maps {
     /// By step of the group.
-    pub modes: Vec<Mode>,
+    pub modes: Vec<StepDataflow>,
     /// The times between two uses of a tensor.
     pub gaps: Vec<Gap>,
 }
@@ -45,7 +45,7 @@ struct Pager<'a> {
     steps: &'a Steps,
     group: Span,
     capacity: u64,
-    modes: Vec<Mode>,
+    modes: Vec<StepDataflow>,
     gaps: Vec<Gap>,
     /// By step: gaps that pass by.
     passing: Vec<Vec<usize>>,
@@ -84,7 +84,7 @@ fn part_way(done: usize, before: usize, after: usize) -> u64 {
 
 impl<'a> Pager<'a> {
     fn new(steps: &'a Steps, group: Span, capacity: u64) -> Option<Pager<'a>> {
-        let modes = (group.begin..group.end).map(|step| mode(steps, step, capacity)).collect::<Option<Vec<Mode>>>()?;
+        let modes = (group.begin..group.end).map(|step| mode(steps, step, capacity)).collect::<Option<Vec<StepDataflow>>>()?;
         let (_, leaving) = steps.boundary(group);
         let mut gaps = Vec::new();
         let mut stored = Vec::new();
@@ -145,9 +145,9 @@ impl<'a> Pager<'a> {
         let by: u64 = self.passing[at].iter().map(|g| self.gaps[*g].kept as u64 * self.plane(self.gaps[*g].tensor)).sum();
         let output = std::slice::from_ref(&need.output);
         let most = match self.modes[at] {
-            Mode::Channels => self.most(&[&need.inputs, &need.sides, output]),
-            Mode::InputsWhole => need.whole.0 + self.most(&[&need.sides, output]),
-            Mode::OutputWhole => {
+            StepDataflow::Channels => self.most(&[&need.inputs, &need.sides, output]),
+            StepDataflow::InputsWhole => need.whole.0 + self.most(&[&need.sides, output]),
+            StepDataflow::OutputWhole => {
                 let waiting: u64 = need.sides.iter().map(|u| self.kept(u.before) as u64 * u.plane).sum();
                 let after: u64 = need.inputs.iter().map(|u| self.kept(u.after) as u64 * u.plane).sum();
                 need.whole.1 + (waiting + self.most(&[&need.inputs])).max(after + self.most(&[&need.sides]))
@@ -242,7 +242,7 @@ impl<'a> Pager<'a> {
 }
 
 impl Need {
-    fn of(steps: &Steps, step: usize, gaps: &[Gap], mode: Mode) -> Need {
+    fn of(steps: &Steps, step: usize, gaps: &[Gap], mode: StepDataflow) -> Need {
         let of = &steps.steps[step];
         let mut first = 0;
         let mut of_tensor = |tensor: usize, advances: bool| {
@@ -268,15 +268,15 @@ impl Need {
 }
 
 /// The smaller side whole; `None` if neither fits beside one channel of the other.
-fn mode(steps: &Steps, step: usize, capacity: u64) -> Option<Mode> {
+fn mode(steps: &Steps, step: usize, capacity: u64) -> Option<StepDataflow> {
     let of = &steps.steps[step];
-    if of.work == Work::Channelwise {
-        return Some(Mode::Channels);
+    if of.work == ChannelDependence::Channelwise {
+        return Some(StepDataflow::Channels);
     }
     let inputs: u64 = of.inputs.iter().map(|t| steps.tensors[*t].shape.elements()).sum();
     let output = steps.tensors[of.output].shape.elements();
-    let splits = of.work == Work::Dense && input_channel_weights(steps, step).is_some();
-    let (mode, least) = if splits && output < inputs { (Mode::OutputWhole, output) } else { (Mode::InputsWhole, inputs) };
+    let splits = of.work == ChannelDependence::Dense && input_channel_weights(steps, step).is_some();
+    let (mode, least) = if splits && output < inputs { (StepDataflow::OutputWhole, output) } else { (StepDataflow::InputsWhole, inputs) };
     (least + buffers(steps, step, mode) <= capacity).then_some(mode)
 }
 
@@ -300,16 +300,16 @@ pub fn output_channel_weights(steps: &Steps, step: usize) -> u64 {
 }
 
 /// Elements for what streams past a step: one channel of each tensor that is not whole, and its weights.
-pub fn buffers(steps: &Steps, step: usize, mode: Mode) -> u64 {
+pub fn buffers(steps: &Steps, step: usize, mode: StepDataflow) -> u64 {
     let of = &steps.steps[step];
     let plane = |t: &usize| steps.tensors[*t].shape.plane();
     let output = plane(&of.output);
     let sides = of.sides.len() as u64 * output;
     let input = of.inputs.iter().map(plane).max().unwrap_or(0);
     match mode {
-        Mode::Channels => input + output + sides + output_channel_weights(steps, step),
-        Mode::InputsWhole => output + sides + output_channel_weights(steps, step),
-        Mode::OutputWhole => {
+        StepDataflow::Channels => input + output + sides + output_channel_weights(steps, step),
+        StepDataflow::InputsWhole => output + sides + output_channel_weights(steps, step),
+        StepDataflow::OutputWhole => {
             let rest = of.rest.div_ceil(steps.tensors[of.output].shape.channels as u64);
             (input + input_channel_weights(steps, step).unwrap_or(0)).max(sides + rest)
         }

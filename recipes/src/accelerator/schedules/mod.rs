@@ -18,7 +18,7 @@ pub struct Price {
 /// A schedule of a group of steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "form")]
-pub enum Schedule {
+pub enum GroupSchedule {
     /// Tiles of columns, each in strips of rows.
     Strips(strips::Strips),
     /// Step after step, each on whole maps, with weights streamed once.

@@ -7,13 +7,13 @@
 mod compute;
 mod places;
 
-use super::moves::{Move, Moves, Source};
+use super::moves::{ElementOwner, Move, Moves};
 use super::steps::Steps;
 use std::collections::HashMap;
 
 /// What a plan does wrong, with the number of the move.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum SimulationFault {
     #[error("move {at}: `{what}` lies at {address}, behind the {capacity} elements of the on-chip memory")]
     Overflow { at: usize, what: String, address: u64, capacity: u64 },
     #[error("move {at}: an element of `{what}` is not at {address}, where it is read; something else was put there")]
@@ -32,17 +32,17 @@ pub enum Fault {
 
 /// What a plan moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
+pub struct MovedElements {
     /// Elements loaded and stored.
     pub loaded: u64,
     pub stored: u64,
     /// By group: elements that moved.
     pub groups: Vec<u64>,
     /// By source: elements that moved, loads and stores.
-    pub sources: Vec<(Source, u64, u64)>,
+    pub sources: Vec<(ElementOwner, u64, u64)>,
 }
 
-impl Traffic {
+impl MovedElements {
     pub fn moved(&self) -> u64 {
         self.loaded + self.stored
     }
@@ -70,14 +70,14 @@ struct Simulator<'a> {
     /// Sums by piece: input channels that they hold.
     progress: HashMap<usize, usize>,
     at: usize,
-    moved: HashMap<Source, (u64, u64)>,
+    moved: HashMap<ElementOwner, (u64, u64)>,
 }
 
 /// Runs all moves of a plan in a memory of `capacity` elements.
 ///
 /// # Errors
-/// The first [`Fault`].
-pub fn simulate(steps: &Steps, moves: &Moves, capacity: u64) -> Result<Traffic, Fault> {
+/// The first [`SimulationFault`].
+pub fn simulate(steps: &Steps, moves: &Moves, capacity: u64) -> Result<MovedElements, SimulationFault> {
     let mut next = 1;
     let mut numbered = |count: u64| {
         next += count;
@@ -87,7 +87,7 @@ pub fn simulate(steps: &Steps, moves: &Moves, capacity: u64) -> Result<Traffic, 
     let filters = steps.steps.iter().map(|s| numbered(s.filter)).collect();
     let rests = steps.steps.iter().map(|s| numbered(s.rest)).collect();
     let outside =
-        |t: &super::steps::Tensor| vec![if t.producer.is_none() { u64::MAX } else { 0 }; t.shape.elements().div_ceil(64) as usize];
+        |t: &super::steps::StepTensor| vec![if t.producer.is_none() { u64::MAX } else { 0 }; t.shape.elements().div_ceil(64) as usize];
     let mut simulator = Simulator {
         steps,
         moves,
@@ -103,7 +103,7 @@ pub fn simulate(steps: &Steps, moves: &Moves, capacity: u64) -> Result<Traffic, 
         at: 0,
         moved: HashMap::new(),
     };
-    let mut traffic = Traffic::default();
+    let mut traffic = MovedElements::default();
     let mut begin = 0;
     for end in &moves.ends {
         let before = traffic.moved();
@@ -124,7 +124,7 @@ pub fn simulate(steps: &Steps, moves: &Moves, capacity: u64) -> Result<Traffic, 
     for (tensor, stored) in steps.tensors.iter().zip(&simulator.outside).filter(|(t, _)| t.result) {
         let missing = tensor.shape.elements() - count(stored, tensor.shape.elements());
         if missing > 0 {
-            return Err(Fault::Unfinished { what: tensor.name.clone(), missing });
+            return Err(SimulationFault::Unfinished { what: tensor.name.clone(), missing });
         }
     }
     traffic.sources = simulator.moved.iter().map(|(source, (loaded, stored))| (*source, *loaded, *stored)).collect();
@@ -137,22 +137,24 @@ fn count(bits: &[u64], of: u64) -> u64 {
 }
 
 impl Simulator<'_> {
-    fn name(&self, source: Source) -> String {
+    fn name(&self, source: ElementOwner) -> String {
         match source {
-            Source::Tensor(t) => self.steps.tensors[t].name.clone(),
-            Source::Filter(s) | Source::Rest(s) => format!("weights of {}", self.steps.steps[s].name),
+            ElementOwner::Tensor(t) => self.steps.tensors[t].name.clone(),
+            ElementOwner::Filter(s) | ElementOwner::Rest(s) => format!("weights of {}", self.steps.steps[s].name),
         }
     }
 
     /// The number of a source's first element, and its extents below the outermost.
-    fn numbers(&self, source: Source) -> (u64, u64, u64) {
+    fn numbers(&self, source: ElementOwner) -> (u64, u64, u64) {
         match source {
-            Source::Tensor(t) => (self.tensors[t], self.steps.tensors[t].shape.rows as u64, self.steps.tensors[t].shape.columns as u64),
-            Source::Filter(s) => {
+            ElementOwner::Tensor(t) => {
+                (self.tensors[t], self.steps.tensors[t].shape.rows as u64, self.steps.tensors[t].shape.columns as u64)
+            }
+            ElementOwner::Filter(s) => {
                 let [_, inputs, taps] = super::moves::filter_shape(self.steps, s);
                 (self.filters[s], inputs as u64, taps as u64)
             }
-            Source::Rest(s) => {
+            ElementOwner::Rest(s) => {
                 let channels = self.steps.tensors[self.steps.steps[s].output].shape.channels.max(1) as u64;
                 (self.rests[s], 1, self.steps.steps[s].rest / channels)
             }

@@ -1,11 +1,11 @@
 //! Elements in the places of the on-chip memory: they are put there, looked for, loaded and stored.
 
-use super::super::moves::{Box3, Piece, Source, volume};
-use super::{BLOCK, Fault, Simulator};
+use super::super::moves::{Box3, ElementOwner, ElementRange, volume};
+use super::{BLOCK, SimulationFault, Simulator};
 
 impl Simulator<'_> {
     /// Calls `run` for each run of places of a part of a piece: first place, number of the first element, how many.
-    fn runs(&self, piece: &Piece, part: &Box3, run: &mut dyn FnMut(u64, u64, u64) -> bool) {
+    fn runs(&self, piece: &ElementRange, part: &Box3, run: &mut dyn FnMut(u64, u64, u64) -> bool) {
         let (base, rows, columns) = self.numbers(piece.source);
         let [channels, own_rows, own_columns] = piece.part;
         let (height, width) = (own_rows.len() as u64, own_columns.len() as u64);
@@ -44,15 +44,17 @@ impl Simulator<'_> {
     }
 
     /// The piece has a place for each of its elements, and all places exist.
-    pub(super) fn placed(&self, piece: &Piece) -> Result<(), Fault> {
+    pub(super) fn placed(&self, piece: &ElementRange) -> Result<(), SimulationFault> {
         let room: u64 = piece.ranges.iter().map(|(_, many)| many).sum();
         let needed = volume(&piece.part);
         if room != needed {
-            return Err(Fault::Size { at: self.at, what: self.name(piece.source), room, needed });
+            return Err(SimulationFault::Size { at: self.at, what: self.name(piece.source), room, needed });
         }
         let capacity = self.places.len() as u64;
         match piece.ranges.iter().find(|(from, many)| from + many > capacity) {
-            Some((from, many)) => Err(Fault::Overflow { at: self.at, what: self.name(piece.source), address: from + many - 1, capacity }),
+            Some((from, many)) => {
+                Err(SimulationFault::Overflow { at: self.at, what: self.name(piece.source), address: from + many - 1, capacity })
+            }
             None => Ok(()),
         }
     }
@@ -76,7 +78,7 @@ impl Simulator<'_> {
     }
 
     /// Every element of a part of a piece is in its place.
-    pub(super) fn check(&mut self, number: usize, part: &Box3, sums: bool) -> Result<(), Fault> {
+    pub(super) fn check(&mut self, number: usize, part: &Box3, sums: bool) -> Result<(), SimulationFault> {
         let moves = self.moves;
         let piece = &moves.pieces[number];
         let whole = *part == piece.part && !sums;
@@ -95,7 +97,7 @@ impl Simulator<'_> {
             wrong.is_none()
         });
         if let Some(address) = wrong {
-            return Err(Fault::Clobbered { at: self.at, what: self.name(piece.source), address });
+            return Err(SimulationFault::Clobbered { at: self.at, what: self.name(piece.source), address });
         }
         if whole {
             self.checked[number] = self.at as u32;
@@ -103,11 +105,11 @@ impl Simulator<'_> {
         Ok(())
     }
 
-    pub(super) fn load(&mut self, number: usize) -> Result<u64, Fault> {
+    pub(super) fn load(&mut self, number: usize) -> Result<u64, SimulationFault> {
         let moves = self.moves;
         let piece = &moves.pieces[number];
         self.placed(piece)?;
-        if let Source::Tensor(tensor) = piece.source {
+        if let ElementOwner::Tensor(tensor) = piece.source {
             let base = self.tensors[tensor];
             let mut there = true;
             self.runs(piece, &piece.part, &mut |_, first, many| {
@@ -115,7 +117,7 @@ impl Simulator<'_> {
                 there
             });
             if !there {
-                return Err(Fault::NotStored { at: self.at, what: self.name(piece.source) });
+                return Err(SimulationFault::NotStored { at: self.at, what: self.name(piece.source) });
             }
         }
         self.write(number, &piece.part, false);
@@ -124,11 +126,11 @@ impl Simulator<'_> {
         Ok(many)
     }
 
-    pub(super) fn store(&mut self, number: usize, part: &Box3) -> Result<u64, Fault> {
+    pub(super) fn store(&mut self, number: usize, part: &Box3) -> Result<u64, SimulationFault> {
         self.check(number, part, false)?;
         let moves = self.moves;
         let piece = &moves.pieces[number];
-        if let Source::Tensor(tensor) = piece.source {
+        if let ElementOwner::Tensor(tensor) = piece.source {
             let base = self.tensors[tensor];
             let mut outside = std::mem::take(&mut self.outside[tensor]);
             self.runs(piece, part, &mut |_, first, many| {

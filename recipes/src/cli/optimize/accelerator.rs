@@ -4,7 +4,7 @@ use super::super::out::{out, outln};
 use super::super::{RecipeArgs, cells, command_line, table};
 use crate::accelerator::device::Accelerator;
 use crate::accelerator::report;
-use crate::accelerator::{AcceleratorError, Outcome};
+use crate::accelerator::{AcceleratorError, PlanComparison};
 use crate::pipeline::PipelineError;
 use crate::pipeline::variants::folder_name::folder_name;
 use bench::table::{Table, colour};
@@ -16,14 +16,14 @@ use std::path::{Path, PathBuf};
 #[derive(Serialize)]
 struct Printed<'a> {
     model: &'a str,
-    accelerator: &'a Outcome,
+    accelerator: &'a PlanComparison,
 }
 
 /// Plans a recipe for a described device. Prints the plan, and writes its report and its proof; with `json` it prints JSON alone.
 pub fn run(args: &RecipeArgs, description: &Path, json: bool, out: Option<PathBuf>) -> Result<(), PipelineError> {
     let device = Accelerator::read(description).map_err(|e| PipelineError::Plan { file: e.place, why: e.why })?;
     let recipe = args.load()?;
-    let outcome = Outcome::of_program(&recipe.program, &device).map_err(|error| match error {
+    let outcome = PlanComparison::of_program(&recipe.program, &device).map_err(|error| match error {
         AcceleratorError::NoRoom(_) | AcceleratorError::Fault(_) | AcceleratorError::Unproven(_) => {
             PipelineError::Internal(error.to_string())
         }
@@ -65,7 +65,7 @@ fn percent(share: f64) -> String {
 }
 
 /// The baselines, the paper's method, the plan and its bound.
-fn compared(outcome: &Outcome) -> Table {
+fn compared(outcome: &PlanComparison) -> Table {
     let mut compared = table(&["plan", "bytes moved", "less than every layer alone [%]", "less than pointwise fused [%]", "speedup"]);
     let mut row = |name: &str, bytes: u64, speedup: Option<f64>| {
         let less = |of: u64| percent(1.0 - bytes as f64 / of.max(1) as f64);
@@ -88,7 +88,7 @@ fn compared(outcome: &Outcome) -> Table {
 }
 
 /// The groups of the plan.
-fn groups(outcome: &Outcome) -> Table {
+fn groups(outcome: &PlanComparison) -> Table {
     let mut groups = table(&["group", "layers", "schedule", "bytes", "floor", "on chip", "ms"]);
     for (at, group) in outcome.groups.iter().enumerate() {
         let ends = match &group.layers[..] {

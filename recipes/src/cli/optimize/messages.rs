@@ -8,7 +8,7 @@ use bench::model::{CompositionRow, Coverage};
 use bench::table::Table;
 use bench::unit::significant;
 use layouts::Selection;
-use layouts::record::Cache;
+use layouts::record::CacheState;
 
 /// Each fusion of contractions with the best alternative, or with the one that replaced it.
 pub fn weighed(rows: &[CompositionRow]) -> Table {
@@ -50,7 +50,7 @@ const BLAMED: usize = 3;
 /// it. Kernels are timed alone and repeatedly; in a plan a kernel runs on caches that its neighbours have left.
 ///
 /// On a busy machine other processes may cause the differences, and no conclusion is drawn.
-pub fn agreement(contested: &RaceResult, choice: &Selection, cache: Cache, sweep: Option<Load>) -> String {
+pub fn agreement(contested: &RaceResult, choice: &Selection, cache: CacheState, sweep: Option<Load>) -> String {
     let busy = disturbed(sweep, contested.load());
     let (candidates, timed) = contested.competing();
     let measured: Vec<f64> = timed.iter().map(|t| layouts::record::median(&t.step.samples).unwrap_or(f64::NAN)).collect();
@@ -71,7 +71,7 @@ pub fn agreement(contested: &RaceResult, choice: &Selection, cache: Cache, sweep
             format!("{busy}; nothing is to be concluded from that")
         } else if off > 0.0 {
             let empties = cfg!(target_arch = "x86_64");
-            let hint = if empties && cache == Cache::Warm && off > FAR {
+            let hint = if empties && cache == CacheState::Warm && off > FAR {
                 "; --cold times them as a step finds them that does not fit the caches"
             } else {
                 ""

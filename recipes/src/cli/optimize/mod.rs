@@ -12,18 +12,18 @@ use super::{duration, share};
 use crate::analyze::analyze;
 use crate::pipeline::PipelineError;
 use crate::pipeline::choose::plan::Plan;
-use crate::pipeline::choose::solve::{Asked, decide};
+use crate::pipeline::choose::solve::{SolveRequest, decide};
 use crate::pipeline::choose::sweep_all::{Choices, SweptPrograms, choose};
 use crate::pipeline::report::{self, Finished};
 use crate::pipeline::run::execute::Execution;
-use crate::timings::{self, Counts, Phase, PhaseRow, enter};
+use crate::timings::{self, CommandPhase, Counts, PhaseRow, enter};
 use bench::model::Certainty;
 use bench::unit::significant;
 use clap::Args;
 use kernels::device::Device;
 use layouts::Finish;
 use layouts::candidates::Shard;
-use layouts::exact::Limits;
+use layouts::exact::SearchLimits;
 use race::{PlanRace, RaceResult, contenders, reserve};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -130,7 +130,7 @@ impl OptimizeArgs {
         let plan = contest.plan_of(&contested.candidates[contested.taken]);
         plan.write(&path)?;
         write_kernels(&session.out.join("kernels"), &plan, earlier.as_ref(), &session.device)?;
-        let in_report = enter(Phase::Report);
+        let in_report = enter(CommandPhase::Report);
         let finished = Finished {
             analysis: &analyze(&session.recipe, &session.programs.options)?,
             programs: &session.programs,
@@ -243,7 +243,7 @@ const REDRAWING: Duration = Duration::from_secs(2);
 /// Selects among all programs as one problem with alternatives, in which the program and its layouts are one decision, and writes its
 /// certificate to the output folder. Returns a message and the robustness of the selection.
 fn certify(sweeps: &SweptPrograms, session: &MeasurementSession) -> Result<(String, Option<Certainty>), PipelineError> {
-    let _phase = enter(Phase::Select);
+    let _phase = enter(CommandPhase::Select);
     // The problem that `memlet solve` reads from the records.
     let keys = |p: &layouts::SelectionProblem| p.kernels.iter().map(|k| k.key.clone()).collect::<BTreeSet<String>>();
     let swept: BTreeSet<String> = sweeps.variants.iter().flat_map(|s| keys(&s.problem)).collect();
@@ -251,8 +251,8 @@ fn certify(sweeps: &SweptPrograms, session: &MeasurementSession) -> Result<(Stri
     let Some((_, program)) = all.into_iter().find(|(_, p)| keys(p).is_superset(&swept)) else { return Ok((String::new(), None)) };
     let began = Instant::now();
     let in_time = |_| began.elapsed() < REDRAWING;
-    let asked = Asked { resamples: REDRAWS, resampled: Some(&in_time), ..Asked::default() };
-    let decision = decide(&session.programs.operators.name, &program, &session.store, &asked, Limits::default(), &mut |_| true)?;
+    let asked = SolveRequest { resamples: REDRAWS, resampled: Some(&in_time), ..SolveRequest::default() };
+    let decision = decide(&session.programs.operators.name, &program, &session.store, &asked, SearchLimits::default(), &mut |_| true)?;
     let path = session.out.join("certificate.json");
     let fault = |why: String| PipelineError::Plan { file: path.display().to_string(), why };
     let records = match session.records.strip_prefix(&session.out) {

@@ -16,10 +16,10 @@ use crate::pipeline::oracle::tensors::inputs_to_compare;
 use crate::pipeline::run::candidate::{Candidate, Exchange};
 use crate::pipeline::run::divide::divided;
 use crate::pipeline::run::execute::Execution;
-use crate::pipeline::run::race_plans::{Race, Timed, finals, time_plans, winner};
+use crate::pipeline::run::race_plans::{RaceOutcome, Timed, finals, time_plans, winner};
 use crate::pipeline::run::tune_in_step::tune_in_step;
 use crate::pipeline::variants::table::{Contention, VariantId, VariantKey};
-use crate::timings::{Phase, enter};
+use crate::timings::{CommandPhase, enter};
 use bench::Load;
 use bench::unit::significant;
 use layouts::Method;
@@ -157,7 +157,7 @@ impl<'a> PlanRace<'a> {
         sweeps: &'a SweptPrograms,
         say: &'a dyn Fn(&str),
     ) -> Result<Self, PipelineError> {
-        let _phase = enter(Phase::Check);
+        let _phase = enter(CommandPhase::Check);
         let folder = session.out.join("plans");
         fresh_folder(&folder)?;
         let (baselines, left_out) = baselines(sweeps, &session.store)?;
@@ -211,13 +211,13 @@ impl<'a> PlanRace<'a> {
     }
 
     fn small(&self, candidate: &Candidate) -> Result<Verification, PipelineError> {
-        let _phase = enter(Phase::Check);
+        let _phase = enter(CommandPhase::Check);
         verify_small(candidate, &self.session.programs.operators, &self.session.pool, &self.session.device)
     }
 
     /// Verifies a candidate at full size, against the plainest plan or, where that does not fit into memory, against another candidate.
     fn full(&self, candidate: &Candidate, others: &[Candidate]) -> Option<Result<Verification, PipelineError>> {
-        let _phase = enter(Phase::Check);
+        let _phase = enter(CommandPhase::Check);
         let differences = |other: &&Candidate| candidate.differences(other);
         let other = others.iter().max_by_key(differences).filter(|other| differences(other) > 0);
         let Some(reference) = self.plainest.as_ref().or(other) else {
@@ -283,7 +283,7 @@ impl<'a> PlanRace<'a> {
 
     /// Times the candidates in turns; `None` without candidates.
     pub fn race(&mut self, mut candidates: Vec<Candidate>) -> Result<Option<RaceResult>, PipelineError> {
-        let _phase = enter(Phase::Race);
+        let _phase = enter(CommandPhase::Race);
         let (session, say) = (self.session, self.verdicts.say);
         // A first race of all candidates shows which are worth more time.
         let together = session.together(&mut candidates, say)?;
@@ -314,7 +314,7 @@ impl<'a> PlanRace<'a> {
         let _stage = Stage::new(&self.whole, "timing the best plans and the baselines");
         // Baselines compete: a plan that is slower than the unfused program is not taken.
         let race = finals(&candidates, first, slack, |again| self.time(again, self.timing))?;
-        let Some(Race { timed, mut taken, mut fastest }) = race else { return Ok(None) };
+        let Some(RaceOutcome { timed, mut taken, mut fastest }) = race else { return Ok(None) };
         // The first plan was compared at full size, so its successor must be too: kernels with a missing synchronization fail only there,
         // where runs are long.
         let mut wrong = BTreeSet::new();

@@ -9,8 +9,8 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::run::target::Target;
 use crate::train::checkpoint::Folder;
 use crate::train::log::Log;
-use crate::train::schedule::Schedule;
-use crate::train::{Asked, Training};
+use crate::train::schedule::InputSchedule;
+use crate::train::{TrainRequest, Training};
 use bench::unit::significant;
 use clap::Args;
 use plan::TrainedPlan;
@@ -41,7 +41,7 @@ pub struct TrainArgs {
     shuffle: bool,
     /// Set an input that no file has: a number, or cosine(0.001, warmup: 20, end: 0.0001) over all steps, e.g. --set-input lr=0.001
     #[arg(long = "set-input", value_name = "INPUT=VALUE", value_parser = setting)]
-    set: Vec<(String, Schedule)>,
+    set: Vec<(String, InputSchedule)>,
     /// Parameters to begin with, .safetensors or .npz; those that it lacks are drawn from the seed
     #[arg(long)]
     weights: Option<PathBuf>,
@@ -86,7 +86,7 @@ pub struct TrainArgs {
     json: bool,
 }
 
-fn setting(text: &str) -> Result<(String, Schedule), String> {
+fn setting(text: &str) -> Result<(String, InputSchedule), String> {
     let (name, value) = text.split_once('=').ok_or("write INPUT=VALUE, e.g. lr=0.001")?;
     Ok((name.trim().to_string(), value.parse()?))
 }
@@ -152,8 +152,8 @@ impl TrainArgs {
         Ok(())
     }
 
-    fn asked(&self) -> Asked {
-        Asked {
+    fn asked(&self) -> TrainRequest {
+        TrainRequest {
             data: self.data.clone(),
             set: self.set.clone(),
             batch: self.batch.clone(),

@@ -4,14 +4,14 @@ use super::Operator;
 use super::layout::{joined, reshape};
 use super::pointwise::real;
 use crate::import::element::Element;
-use crate::import::error::Refusal;
+use crate::import::error::UnsupportedNode;
 use crate::import::graph::Value;
 use crate::import::node::Node;
 use crate::import::recipe::Index;
 use crate::import::step::{Out, at, literal, reduced, summed};
 use crate::import::view::View;
 
-type Results = Result<Vec<Value>, Refusal>;
+type Results = Result<Vec<Value>, UnsupportedNode>;
 
 pub const ALL: &[(&str, Operator)] = &[("Attention", attention)];
 
@@ -25,24 +25,24 @@ const WIDTH: usize = 5;
 const VALUE: usize = 6;
 
 /// An operand with axes for heads: [batch, place, head · width] → [batch, head, place, width].
-fn headed(node: &mut Node, x: View, heads: i64) -> Result<View, Refusal> {
+fn headed(node: &mut Node, x: View, heads: i64) -> Result<View, UnsupportedNode> {
     match x.shape()[..] {
         [_, _, _, _] => Ok(x),
         [batch, places, hidden] if heads > 0 && hidden % heads as usize == 0 => {
             let heads = heads as usize;
             let Value::View(view) = reshape(node, &x, &[batch, places, heads, hidden / heads])?.remove(0) else {
-                return Err(Refusal::Earlier);
+                return Err(UnsupportedNode::Earlier);
             };
             Ok(view.transposed(&[0, 2, 1, 3])?)
         }
-        ref other => Refusal::form(format!("an operand of the shape {other:?} has no {heads} heads")),
+        ref other => UnsupportedNode::form(format!("an operand of the shape {other:?} has no {heads} heads")),
     }
 }
 
-fn reshaped(node: &mut Node, x: &View, shape: &[usize]) -> Result<View, Refusal> {
+fn reshaped(node: &mut Node, x: &View, shape: &[usize]) -> Result<View, UnsupportedNode> {
     match reshape(node, x, shape)?.remove(0) {
         Value::View(view) => Ok(view),
-        _ => Err(Refusal::Earlier),
+        _ => Err(UnsupportedNode::Earlier),
     }
 }
 
@@ -57,10 +57,10 @@ fn attention(node: &mut Node) -> Results {
         k = joined(node, &[keys, k], 2, if node.wanted(1) { Out::Result(1) } else { Out::Part("keys") })?;
         v = joined(node, &[values, v], 2, if node.wanted(2) { Out::Result(2) } else { Out::Part("values") })?;
     }
-    let [batch, heads, queries, width] = q.shape()[..] else { return Refusal::form("its queries have no four axes") };
+    let [batch, heads, queries, width] = q.shape()[..] else { return UnsupportedNode::form("its queries have no four axes") };
     let (own, keys) = (k.axes[1].size, k.axes[2].size);
     if heads % own != 0 {
-        return Refusal::form(format!("{heads} heads of queries do not share {own} of keys"));
+        return UnsupportedNode::form(format!("{heads} heads of queries do not share {own} of keys"));
     }
     let q = reshaped(node, &q, &[batch, own, heads / own, queries, width])?;
     let element = q.element;
@@ -123,7 +123,7 @@ fn mask(
     past: i64,
     (heads, own): (usize, usize),
     (queries, keys): (usize, usize),
-) -> Result<(View, bool), Refusal> {
+) -> Result<(View, bool), UnsupportedNode> {
     let all = [BATCH, HEAD, GROUP, QUERY, KEY];
     let lengths = node.optional(6)?;
     let given = node.optional(3)?;
@@ -138,12 +138,12 @@ fn mask(
         of_truths = mask.element == Element::Bool;
         let mut mask = mask.unsqueezed(&(0..4usize.saturating_sub(mask.axes.len())).collect::<Vec<_>>())?;
         if mask.axes.len() != 4 {
-            return Refusal::form("its mask has more than four axes");
+            return UnsupportedNode::form("its mask has more than four axes");
         }
         if mask.axes[3].size < keys {
             mask = lengthened(node, &mask, keys, if of_truths { "0" } else { "-inf" })?;
         }
-        let [a, h, i, j] = mask.shape()[..] else { return Err(Refusal::Earlier) };
+        let [a, h, i, j] = mask.shape()[..] else { return Err(UnsupportedNode::Earlier) };
         let shape = if h == 1 { [a, 1, 1, i, j] } else { [a, own, heads / own, i, j] };
         let mask = reshaped(node, &mask, &shape)?;
         operands.push((mask, all.to_vec()));
@@ -194,7 +194,7 @@ fn mask(
 }
 
 /// A mask with as many keys as there are; those that it lacks have one value.
-fn lengthened(node: &mut Node, mask: &View, keys: usize, value: &str) -> Result<View, Refusal> {
+fn lengthened(node: &mut Node, mask: &View, keys: usize, value: &str) -> Result<View, UnsupportedNode> {
     let own = node.whole(mask, [3])?;
     let own = if own.axes.iter().any(|axis| axis.digits.len() > 1) { node.copied(&own, "whole")? } else { own };
     node.begin();
@@ -212,7 +212,7 @@ fn lengthened(node: &mut Node, mask: &View, keys: usize, value: &str) -> Result<
             }
         })
         .collect();
-    let places: Vec<_> = axes.iter().map(|axis| axis.first().map_or(crate::import::step::Place::number(0), at)).collect();
+    let places: Vec<_> = axes.iter().map(|axis| axis.first().map_or(crate::import::step::SubscriptExpr::number(0), at)).collect();
     let text = node.read(&own, &places, Some(value));
     Ok(node.define(Out::Part("mask"), axes, &text, mask.element))
 }

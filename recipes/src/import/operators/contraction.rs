@@ -2,7 +2,7 @@
 
 use super::Operator;
 use super::pointwise::{one, wrapped};
-use crate::import::error::Refusal;
+use crate::import::error::UnsupportedNode;
 use crate::import::graph::Value;
 use crate::import::node::Node;
 use crate::import::recipe::Index;
@@ -10,12 +10,12 @@ use crate::import::step::{Out, summed};
 use crate::import::view::View;
 use indexmap::IndexMap;
 
-type Results = Result<Vec<Value>, Refusal>;
+type Results = Result<Vec<Value>, UnsupportedNode>;
 
 pub const ALL: &[(&str, Operator)] = &[("Einsum", einsum), ("Gemm", gemm), ("MatMul", matmul), ("MatMulInteger", matmul_integer)];
 
 /// The sum of products over all labels that are not kept.
-pub fn contraction(node: &mut Node, out: Out, operands: &[(View, Vec<usize>)], kept: &[usize]) -> Result<View, Refusal> {
+pub fn contraction(node: &mut Node, out: Out, operands: &[(View, Vec<usize>)], kept: &[usize]) -> Result<View, UnsupportedNode> {
     let element = operands.first().map_or(crate::import::element::Element::F32, |(view, _)| view.element);
     let labelled = node.labelled(operands, kept)?;
     let over: Vec<Index> = labelled.indices.iter().filter(|(label, _)| !kept.contains(*label)).flat_map(|(_, i)| i.clone()).collect();
@@ -26,13 +26,13 @@ pub fn contraction(node: &mut Node, out: Out, operands: &[(View, Vec<usize>)], k
 }
 
 /// Labels of a product of two stacks of matrices: rows, columns and the shared axis, then the axes in front.
-pub fn product(node: &mut Node, out: Out, a: &View, b: &View) -> Result<View, Refusal> {
+pub fn product(node: &mut Node, out: Out, a: &View, b: &View) -> Result<View, UnsupportedNode> {
     const ROW: usize = 100;
     const SHARED: usize = 101;
     const COLUMN: usize = 102;
     let (ra, rb) = (a.axes.len(), b.axes.len());
     if ra == 0 || rb == 0 {
-        return Refusal::form("an operand is a single number");
+        return UnsupportedNode::form("an operand is a single number");
     }
     let rank = ra.max(rb).max(2) - 2;
     let front = |own: usize| (rank - own.saturating_sub(2)..rank).collect::<Vec<usize>>();
@@ -47,7 +47,7 @@ pub fn product(node: &mut Node, out: Out, a: &View, b: &View) -> Result<View, Re
         kept.push(COLUMN);
     }
     if a.axes[ra - 1].size != b.axes[if rb == 1 { 0 } else { rb - 2 }].size {
-        return Refusal::form(format!("shapes {:?} and {:?} have no product", a.shape(), b.shape()));
+        return UnsupportedNode::form(format!("shapes {:?} and {:?} have no product", a.shape(), b.shape()));
     }
     contraction(node, out, &[(a.clone(), la), (b.clone(), lb)], &kept)
 }
@@ -76,7 +76,7 @@ fn gemm(node: &mut Node) -> Results {
     let b = if node.int("transB", 0) != 0 { b.transposed(&[1, 0])? } else { b };
     let (alpha, beta) = (super::pointwise::real(node, "alpha", 1.0), super::pointwise::real(node, "beta", 1.0));
     if a.axes.len() != 2 || b.axes.len() != 2 || a.axes[1].size != b.axes[0].size {
-        return Refusal::form(format!("shapes {:?} and {:?} have no product", a.shape(), b.shape()));
+        return UnsupportedNode::form(format!("shapes {:?} and {:?} have no product", a.shape(), b.shape()));
     }
     let element = a.element;
     let mut operands = vec![(a, vec![0, 2]), (b, vec![2, 1])];
@@ -109,7 +109,7 @@ fn einsum(node: &mut Node) -> Results {
     };
     let terms: Vec<&str> = left.split(',').collect();
     if terms.len() != node.inputs.len() {
-        return Refusal::form(format!("`{equation}` has {} operands, and the node {}", terms.len(), node.inputs.len()));
+        return UnsupportedNode::form(format!("`{equation}` has {} operands, and the node {}", terms.len(), node.inputs.len()));
     }
     let mut letters: IndexMap<char, usize> = IndexMap::new();
     let mut counts: IndexMap<char, usize> = IndexMap::new();
@@ -122,7 +122,7 @@ fn einsum(node: &mut Node) -> Results {
         let named = term.replace("...", "").chars().count();
         let extra = view.axes.len().checked_sub(named).filter(|extra| *extra == 0 || term.contains("..."));
         let Some(extra) = extra else {
-            return Refusal::form(format!("`{term}` has other axes than its operand, which has {}", view.axes.len()));
+            return UnsupportedNode::form(format!("`{term}` has other axes than its operand, which has {}", view.axes.len()));
         };
         most = most.max(extra);
         let mut labels = vec![];
@@ -135,7 +135,7 @@ fn einsum(node: &mut Node) -> Results {
                 continue;
             }
             if !c.is_ascii_alphabetic() {
-                return Refusal::form(format!("`{c}` has no meaning in `{equation}`"));
+                return UnsupportedNode::form(format!("`{c}` has no meaning in `{equation}`"));
             }
             let next = LETTERS + letters.len();
             labels.push(*letters.entry(c).or_insert(next));
@@ -153,7 +153,9 @@ fn einsum(node: &mut Node) -> Results {
                     rest.next();
                     kept.extend((LETTERS - most)..LETTERS);
                 } else {
-                    kept.push(*letters.get(&c).ok_or_else(|| Refusal::Form(format!("`{c}` stands in no operand of `{equation}`")))?);
+                    kept.push(
+                        *letters.get(&c).ok_or_else(|| UnsupportedNode::Form(format!("`{c}` stands in no operand of `{equation}`")))?,
+                    );
                 }
             }
         }

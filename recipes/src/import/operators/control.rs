@@ -4,14 +4,14 @@ use super::Operator;
 use super::layout::{joined, part};
 use crate::import::constant::Constant;
 use crate::import::element::Element;
-use crate::import::error::Refusal;
+use crate::import::error::UnsupportedNode;
 use crate::import::graph::Value;
 use crate::import::node::{Node, axis};
 use crate::import::proto::GraphProto;
 use crate::import::step::Out;
 use crate::import::view::View;
 
-type Results = Result<Vec<Value>, Refusal>;
+type Results = Result<Vec<Value>, UnsupportedNode>;
 
 pub const ALL: &[(&str, Operator)] = &[("If", branch), ("Loop", rounds), ("Scan", scan)];
 
@@ -19,7 +19,7 @@ pub const ALL: &[(&str, Operator)] = &[("If", branch), ("Loop", rounds), ("Scan"
 const ROUNDS: usize = 64;
 
 fn branch(node: &mut Node) -> Results {
-    let graph = |node: &Node, name: &str| node.graph(name).cloned().ok_or_else(|| Refusal::Form(format!("it has no `{name}`")));
+    let graph = |node: &Node, name: &str| node.graph(name).cloned().ok_or_else(|| UnsupportedNode::Form(format!("it has no `{name}`")));
     let (yes, no) = (graph(node, "then_branch")?, graph(node, "else_branch")?);
     if let Some(condition) = node.constant(0) {
         let taken = if condition.only().unwrap_or(0.0) != 0.0 { yes } else { no };
@@ -33,7 +33,7 @@ fn branch(node: &mut Node) -> Results {
     for (n, (a, b)) in yes.into_iter().zip(no).enumerate() {
         let (a, b) = (node.operand(a)?, node.operand(b)?);
         if a.shape() != b.shape() {
-            return Refusal::form("its condition depends on inputs, and its branches make results of different shapes");
+            return UnsupportedNode::form("its condition depends on inputs, and its branches make results of different shapes");
         }
         let element = a.element;
         let chosen =
@@ -44,7 +44,7 @@ fn branch(node: &mut Node) -> Results {
 }
 
 fn rounds(node: &mut Node) -> Results {
-    let Some(body) = node.graph("body").cloned() else { return Refusal::form("it has no `body`") };
+    let Some(body) = node.graph("body").cloned() else { return UnsupportedNode::form("it has no `body`") };
     let most = match (node.given(0), node.constant(0)) {
         (true, Some(most)) => most.only().map_or(i64::MAX, |n| n as i64),
         (true, None) => return Err(node.unknown(0)),
@@ -61,7 +61,7 @@ fn rounds(node: &mut Node) -> Results {
     let mut round = 0;
     while goes_on && round < most {
         if round as usize >= ROUNDS {
-            return Refusal::form(format!("it has more than {ROUNDS} rounds, which would be written out"));
+            return UnsupportedNode::form(format!("it has more than {ROUNDS} rounds, which would be written out"));
         }
         let count = node.import.known("round", Constant::whole(Element::I64, vec![], vec![round]));
         let condition = node.import.known("goes_on", Constant::whole(Element::Bool, vec![], vec![1]));
@@ -69,7 +69,7 @@ fn rounds(node: &mut Node) -> Results {
         let mut results = results.into_iter();
         goes_on = match results.next() {
             Some(Value::Known(known)) => known.constant.only() != Some(0.0),
-            _ => return Refusal::form("whether it goes on depends on inputs"),
+            _ => return UnsupportedNode::form("whether it goes on depends on inputs"),
         };
         state = results.by_ref().take(carried).collect();
         for (n, value) in results.enumerate() {
@@ -86,16 +86,16 @@ fn rounds(node: &mut Node) -> Results {
         all.push(stacked(node, carried + n, &views, 0)?);
     }
     if all.len() < node.proto.output.len() {
-        return Err(Refusal::Empty);
+        return Err(UnsupportedNode::Empty);
     }
     Ok(all)
 }
 
 fn scan(node: &mut Node) -> Results {
-    let Some(body) = node.graph("body").cloned() else { return Refusal::form("it has no `body`") };
+    let Some(body) = node.graph("body").cloned() else { return UnsupportedNode::form("it has no `body`") };
     let inputs = node.int("num_scan_inputs", 0).max(0) as usize;
     let Some(carried) = node.inputs.len().checked_sub(inputs).filter(|_| inputs > 0) else {
-        return Refusal::form("it has fewer inputs than it walks along");
+        return UnsupportedNode::form("it has fewer inputs than it walks along");
     };
     let list = |name: &str| node.ints(name).unwrap_or_default();
     let (axes, directions) = (list("scan_input_axes"), list("scan_input_directions"));
@@ -108,7 +108,7 @@ fn scan(node: &mut Node) -> Results {
     }
     let count = along[0].0.axes[along[0].1].size;
     if count > ROUNDS {
-        return Refusal::form(format!("it has {count} rounds, which would be written out, and {ROUNDS} are the most"));
+        return UnsupportedNode::form(format!("it has {count} rounds, which would be written out, and {ROUNDS} are the most"));
     }
     let mut state: Vec<Value> = node.inputs[..carried].to_vec();
     let mut made: Vec<Vec<View>> = vec![];
@@ -142,7 +142,7 @@ fn scan(node: &mut Node) -> Results {
     Ok(all)
 }
 
-fn stacked(node: &mut Node, output: usize, views: &[View], along: usize) -> Result<Value, Refusal> {
+fn stacked(node: &mut Node, output: usize, views: &[View], along: usize) -> Result<Value, UnsupportedNode> {
     match views {
         [only] => Ok(Value::View(only.clone())),
         several => Ok(Value::View(joined(node, several, along, Out::Result(output))?)),
@@ -153,16 +153,16 @@ impl Node<'_, '_> {
     /// The results of a graph within the node.
     fn body(&mut self, graph: &GraphProto, inputs: Vec<Value>) -> Results {
         let values = self.import.body(graph, inputs, self.scope, self.depth)?;
-        if values.iter().any(|value| matches!(value, Value::Refused)) { Err(Refusal::Earlier) } else { Ok(values) }
+        if values.iter().any(|value| matches!(value, Value::Refused)) { Err(UnsupportedNode::Earlier) } else { Ok(values) }
     }
 
     /// A value as an operand.
-    pub fn operand(&mut self, value: Value) -> Result<View, Refusal> {
+    pub fn operand(&mut self, value: Value) -> Result<View, UnsupportedNode> {
         match value {
             Value::View(view) => Ok(view),
             Value::Known(known) => self.import.parameter(&known),
-            Value::Absent => Refusal::form("a value that is left out is used"),
-            Value::Refused => Err(Refusal::Earlier),
+            Value::Absent => UnsupportedNode::form("a value that is left out is used"),
+            Value::Refused => Err(UnsupportedNode::Earlier),
         }
     }
 }

@@ -3,14 +3,14 @@
 use super::Operator;
 use super::pointwise::{one, wrapped};
 use crate::import::element::Element;
-use crate::import::error::Refusal;
+use crate::import::error::UnsupportedNode;
 use crate::import::graph::Value;
 use crate::import::node::Node;
 use crate::import::recipe::Index;
-use crate::import::step::{Out, Place, at, summed};
+use crate::import::step::{Out, SubscriptExpr, at, summed};
 use crate::import::view::View;
 
-type Results = Result<Vec<Value>, Refusal>;
+type Results = Result<Vec<Value>, UnsupportedNode>;
 
 pub const ALL: &[(&str, Operator)] = &[("Conv", conv), ("ConvInteger", conv_integer), ("ConvTranspose", conv_transpose)];
 
@@ -29,8 +29,8 @@ pub struct Window {
 
 impl Window {
     /// The place that the window's place `r` has at the result's place `p`.
-    pub fn place(&self, p: Option<&Index>, r: Option<&Index>) -> Place {
-        let mut place = Place::number(-self.before);
+    pub fn place(&self, p: Option<&Index>, r: Option<&Index>) -> SubscriptExpr {
+        let mut place = SubscriptExpr::number(-self.before);
         if let Some(p) = p {
             place = place.plus(&at(p), self.stride);
         }
@@ -48,16 +48,16 @@ impl Window {
 }
 
 /// The windows of a node over the last axes of its operand.
-pub fn windows(node: &mut Node, sizes: &[usize], widths: &[usize]) -> Result<Vec<Window>, Refusal> {
+pub fn windows(node: &mut Node, sizes: &[usize], widths: &[usize]) -> Result<Vec<Window>, UnsupportedNode> {
     let n = sizes.len();
     let list = |name: &str, default: i64| node.ints(name).unwrap_or_else(|| vec![default; n]);
     let (strides, dilations) = (list("strides", 1), list("dilations", 1));
     let pads = node.ints("pads").unwrap_or_else(|| vec![0; 2 * n]);
     if widths.len() != n || strides.len() != n || dilations.len() != n || pads.len() != 2 * n {
-        return Refusal::form(format!("its strides, dilations, pads or window are not those of {n} axes"));
+        return UnsupportedNode::form(format!("its strides, dilations, pads or window are not those of {n} axes"));
     }
     if strides.iter().chain(&dilations).any(|s| *s < 1) || pads.iter().any(|p| p.abs() > 1 << 30) {
-        return Refusal::form("a stride or dilation is no whole number from 1 on, or a padding is too large");
+        return UnsupportedNode::form("a stride or dilation is no whole number from 1 on, or a padding is too large");
     }
     let ceil = node.int("ceil_mode", 0) != 0;
     let mode = node.string("auto_pad", "NOTSET");
@@ -77,7 +77,7 @@ pub fn windows(node: &mut Node, sizes: &[usize], widths: &[usize]) -> Result<Vec
                 let (before, after) = if mode == "VALID" { (0, 0) } else { (pads[i], pads[i + n]) };
                 let room = size + before + after - extent;
                 if room < 0 {
-                    return Refusal::form(format!("a window of {extent} places does not fit an axis of {size}"));
+                    return UnsupportedNode::form(format!("a window of {extent} places does not fit an axis of {size}"));
                 }
                 let mut count = room / stride + 1;
                 if ceil && room % stride != 0 {
@@ -91,7 +91,7 @@ pub fn windows(node: &mut Node, sizes: &[usize], widths: &[usize]) -> Result<Vec
             }
         };
         if count < 1 {
-            return Err(Refusal::Empty);
+            return Err(UnsupportedNode::Empty);
         }
         let window = Window { size: sizes[i], width: widths[i], count: count as usize, stride, dilation, before, after };
         // Without the rounding up of some modes the count is that of whole windows.
@@ -108,7 +108,7 @@ pub fn windows(node: &mut Node, sizes: &[usize], widths: &[usize]) -> Result<Vec
 }
 
 /// The operand where each spatial axis that a window leaves is a whole dim.
-pub fn reached(node: &mut Node, x: &View, windows: &[Window]) -> Result<View, Refusal> {
+pub fn reached(node: &mut Node, x: &View, windows: &[Window]) -> Result<View, UnsupportedNode> {
     let first = x.axes.len() - windows.len();
     let needed = |(n, window): (usize, &Window)| {
         let axis = &x.axes[first + n];
@@ -139,25 +139,25 @@ fn conv_integer(node: &mut Node) -> Results {
 }
 
 /// [n, g·i, h…], [g·e, i, r…] and [g·e] → [n, g·e, p…]
-pub fn convolution(node: &mut Node, out: Out, x: View, k: View, bias: Option<View>) -> Result<View, Refusal> {
+pub fn convolution(node: &mut Node, out: Out, x: View, k: View, bias: Option<View>) -> Result<View, UnsupportedNode> {
     let rank = x.axes.len();
     if rank < 3 || k.axes.len() != rank {
-        return Refusal::form(format!("its operands have {rank} and {} axes", k.axes.len()));
+        return UnsupportedNode::form(format!("its operands have {rank} and {} axes", k.axes.len()));
     }
     let spatial = rank - 2;
     let groups = node.int("group", 1).max(1) as usize;
     let (xs, ks) = (x.shape(), k.shape());
     if ks[0] % groups != 0 || ks[1] * groups != xs[1] {
-        return Refusal::form(format!("a kernel of {ks:?} does not fit {xs:?} in {groups} groups"));
+        return UnsupportedNode::form(format!("a kernel of {ks:?} does not fit {xs:?} in {groups} groups"));
     }
     if node.ints("kernel_shape").is_some_and(|shape| shape.iter().map(|s| *s as usize).ne(ks[2..].iter().copied())) {
-        return Refusal::form("its `kernel_shape` is not that of its kernel");
+        return UnsupportedNode::form("its `kernel_shape` is not that of its kernel");
     }
     let windows = windows(node, &xs[2..], &ks[2..])?;
     let x = reached(node, &x, &windows)?;
     let element = x.element;
     let grouped = |view: &View, shape: Vec<usize>| {
-        view.reshaped(&shape).ok_or_else(|| Refusal::Form("its channels cannot be parted into groups".into()))
+        view.reshaped(&shape).ok_or_else(|| UnsupportedNode::Form("its channels cannot be parted into groups".into()))
     };
     let x = grouped(&x, [&[xs[0], groups, ks[1]], &xs[2..]].concat())?;
     let k = grouped(&k, [&[groups, ks[0] / groups], &ks[1..]].concat())?;
@@ -180,7 +180,7 @@ pub fn convolution(node: &mut Node, out: Out, x: View, k: View, bias: Option<Vie
         let p = if own.count == 1 { None } else { Some(node.index(own.count)) };
         let r = labelled.indices[label].first().cloned();
         if labelled.indices[label].len() > 1 {
-            return Refusal::form("its kernel is a reshaped tensor whose window is parted");
+            return UnsupportedNode::form("its kernel is a reshaped tensor whose window is parted");
         }
         if let [digit] = axis.digits.as_slice() {
             places.insert(digit.id, own.place(p.as_ref(), r.as_ref()));
@@ -204,13 +204,13 @@ fn conv_transpose(node: &mut Node) -> Results {
     let bias = node.optional(2)?;
     let rank = x.axes.len();
     if rank < 3 || k.axes.len() != rank {
-        return Refusal::form(format!("its operands have {rank} and {} axes", k.axes.len()));
+        return UnsupportedNode::form(format!("its operands have {rank} and {} axes", k.axes.len()));
     }
     let spatial = rank - 2;
     let groups = node.int("group", 1).max(1) as usize;
     let (xs, ks) = (x.shape(), k.shape());
     if xs[1] % groups != 0 || ks[0] != xs[1] {
-        return Refusal::form(format!("a kernel of {ks:?} does not fit {xs:?} in {groups} groups"));
+        return UnsupportedNode::form(format!("a kernel of {ks:?} does not fit {xs:?} in {groups} groups"));
     }
     let list = |name: &str, default: i64, n: usize| node.ints(name).unwrap_or_else(|| vec![default; n]);
     let (strides, dilations) = (list("strides", 1, spatial), list("dilations", 1, spatial));
@@ -221,7 +221,7 @@ fn conv_transpose(node: &mut Node) -> Results {
         || pads.len() != 2 * spatial
         || wanted.as_ref().is_some_and(|w| w.len() != spatial)
     {
-        return Refusal::form(format!("its strides, dilations or pads are not those of {spatial} axes"));
+        return UnsupportedNode::form(format!("its strides, dilations or pads are not those of {spatial} axes"));
     }
     let mut windows = vec![];
     for n in 0..spatial {
@@ -238,7 +238,7 @@ fn conv_transpose(node: &mut Node) -> Results {
             }
         };
         if count < 1 || stride < 1 || dilation < 1 {
-            return Err(Refusal::Empty);
+            return Err(UnsupportedNode::Empty);
         }
         windows.push(Window { size: xs[2 + n], width: ks[2 + n], count: count as usize, stride, dilation, before, after: 0 });
     }
@@ -246,7 +246,7 @@ fn conv_transpose(node: &mut Node) -> Results {
     let x = node.whole(&x, 2..rank)?;
     let k = if dilations.iter().all(|d| *d == 1) { node.whole(&k, 2..rank)? } else { k };
     let parted = |view: &View, shape: Vec<usize>| {
-        view.reshaped(&shape).ok_or_else(|| Refusal::Form("its channels cannot be parted into groups".into()))
+        view.reshaped(&shape).ok_or_else(|| UnsupportedNode::Form("its channels cannot be parted into groups".into()))
     };
     let x = parted(&x, [&[xs[0], groups, xs[1] / groups], &xs[2..]].concat())?;
     let k = parted(&k, [&[groups, ks[0] / groups], &ks[1..]].concat())?;
@@ -273,7 +273,7 @@ fn conv_transpose(node: &mut Node) -> Results {
         let p = node.index(own.count);
         let h = labelled.indices[&inside[d]].first().cloned();
         over.extend(h.clone());
-        let mut place = at(&p).plus(&Place::number(1), own.before);
+        let mut place = at(&p).plus(&SubscriptExpr::number(1), own.before);
         if let Some(h) = &h {
             place = place.plus(&at(h), -own.stride);
         }

@@ -1,19 +1,19 @@
 //! Reads by places that other tensors hold.
 
 use crate::import::element::Element;
-use crate::import::error::Refusal;
+use crate::import::error::UnsupportedNode;
 use crate::import::node::Node;
-use crate::import::step::{Out, Place};
-use crate::import::view::{Source, View};
+use crate::import::step::{Out, SubscriptExpr};
+use crate::import::view::{ElementSource, View};
 use indexmap::IndexMap;
 
 /// Places that may be counted from the end, counted from the front.
-pub fn from_the_front(node: &mut Node, places: &View, size: i64) -> Result<View, Refusal> {
-    if let Source::Number(place) = places.source {
+pub fn from_the_front(node: &mut Node, places: &View, size: i64) -> Result<View, UnsupportedNode> {
+    if let ElementSource::Number(place) = places.source {
         let place = if place < 0.0 { place + size as f64 } else { place };
-        return Ok(View { source: Source::Number(place), ..places.clone() });
+        return Ok(View { source: ElementSource::Number(place), ..places.clone() });
     }
-    if let Source::Tensor { name, .. } = &places.source {
+    if let ElementSource::Tensor { name, .. } = &places.source {
         node.import.recipe.limit(name, if places.element.is_signed() { -size } else { 0 }, size);
     }
     if !places.element.is_signed() {
@@ -23,7 +23,7 @@ pub fn from_the_front(node: &mut Node, places: &View, size: i64) -> Result<View,
 }
 
 /// `x` at the rows of an axis that `places` holds, whose axes stand in the place of that axis.
-pub fn rows(node: &mut Node, x: &View, along: usize, places: &View, out: Out) -> Result<View, Refusal> {
+pub fn rows(node: &mut Node, x: &View, along: usize, places: &View, out: Out) -> Result<View, UnsupportedNode> {
     let x = if x.axes[along].digits.is_empty() || x.is_whole(along) { x.clone() } else { node.copied(x, "joined")? };
     let (rank, inner) = (x.axes.len(), places.axes.len());
     // Labels: the axes of `x`, then those of `places`.
@@ -34,7 +34,7 @@ pub fn rows(node: &mut Node, x: &View, along: usize, places: &View, out: Out) ->
     let mut places = node.places(&x, &(0..rank).collect::<Vec<_>>(), &labelled);
     let mut elements = IndexMap::new();
     if let [digit] = x.axes[along].digits.as_slice() {
-        places.insert(digit.id, Place::number(0));
+        places.insert(digit.id, SubscriptExpr::number(0));
         elements.insert(digit.id, labelled.texts[1].clone());
     }
     let text = node.text_with(&x, &places, &elements, None);

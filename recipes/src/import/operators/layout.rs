@@ -3,14 +3,14 @@
 use super::Operator;
 use super::pointwise::one;
 use crate::import::element::Element;
-use crate::import::error::Refusal;
+use crate::import::error::UnsupportedNode;
 use crate::import::fold::{broadcast, lengths, reshaped, slices};
 use crate::import::graph::Value;
 use crate::import::node::{Node, axis};
-use crate::import::step::{Out, Place, Term, at, literal};
+use crate::import::step::{Out, SubscriptExpr, Term, at, literal};
 use crate::import::view::View;
 
-type Results = Result<Vec<Value>, Refusal>;
+type Results = Result<Vec<Value>, UnsupportedNode>;
 
 pub const ALL: &[(&str, Operator)] = &[
     ("Concat", concat),
@@ -18,7 +18,7 @@ pub const ALL: &[(&str, Operator)] = &[
         let shape = lengths(&n.numbers(0)?.unwrap_or_default())?;
         let tensor = n.proto.attribute.iter().find(|a| a.name == "value").and_then(|a| a.t.as_ref());
         let value = tensor.map(|t| crate::import::constant::Constant::read(t, std::path::Path::new(""))).transpose();
-        let (element, value) = match value.map_err(Refusal::Form)? {
+        let (element, value) = match value.map_err(UnsupportedNode::Form)? {
             Some(value) => (value.element, value.only().unwrap_or(0.0)),
             None => (Element::F32, 0.0),
         };
@@ -56,7 +56,7 @@ pub const ALL: &[(&str, Operator)] = &[
         let axes = n.axes(1, x.axes.len())?;
         let axes = axes.unwrap_or_else(|| (0..x.axes.len()).filter(|a| x.axes[*a].size == 1).collect());
         if let Some(bad) = axes.iter().find(|a| x.axes[**a].size != 1) {
-            return Refusal::form(format!("the axis {bad} has the size {}", x.axes[*bad].size));
+            return UnsupportedNode::form(format!("the axis {bad} has the size {}", x.axes[*bad].size));
         }
         Ok(vec![Value::View(x.squeezed(&axes))])
     }),
@@ -71,7 +71,7 @@ pub const ALL: &[(&str, Operator)] = &[
         let mut sorted = order.clone();
         sorted.sort_unstable();
         if sorted != (0..rank).collect::<Vec<_>>() {
-            return Refusal::form(format!("`perm` is {order:?}, which is no order of {rank} axes"));
+            return UnsupportedNode::form(format!("`perm` is {order:?}, which is no order of {rank} axes"));
         }
         Ok(vec![Value::View(x.transposed(&order)?)])
     }),
@@ -81,7 +81,7 @@ pub const ALL: &[(&str, Operator)] = &[
         let upper = n.int("upper", 1) != 0;
         let rank = x.axes.len();
         if rank < 2 {
-            return Refusal::form("its input is no matrix");
+            return UnsupportedNode::form("its input is no matrix");
         }
         let x = n.copied_if_parted(&x, rank - 2)?;
         let kept: Vec<usize> = (0..rank).collect();
@@ -105,13 +105,13 @@ pub const ALL: &[(&str, Operator)] = &[
     }),
     ("EyeLike", |n| Err(n.unknown(0))),
     ("NonZero", |n| Err(n.unknown(0))),
-    ("Range", |n| Err((0..3).find(|i| n.constant(*i).is_none()).map_or(Refusal::Operator, |i| n.unknown(i)))),
-    ("Upsample", |_| Refusal::form("Resize takes its place since operator set 10; onnx.version_converter writes it so")),
+    ("Range", |n| Err((0..3).find(|i| n.constant(*i).is_none()).map_or(UnsupportedNode::Operator, |i| n.unknown(i)))),
+    ("Upsample", |_| UnsupportedNode::form("Resize takes its place since operator set 10; onnx.version_converter writes it so")),
 ];
 
 impl Node<'_, '_> {
     /// The same value where the axes from one on are single digits.
-    pub fn copied_if_parted(&mut self, view: &View, from: usize) -> Result<View, Refusal> {
+    pub fn copied_if_parted(&mut self, view: &View, from: usize) -> Result<View, UnsupportedNode> {
         match view.axes[from..].iter().any(|axis| axis.digits.len() > 1) {
             true => self.copied(view, "joined"),
             false => Ok(view.clone()),
@@ -125,9 +125,9 @@ pub fn reshape(node: &mut Node, x: &View, shape: &[usize]) -> Results {
         return Ok(vec![Value::View(view)]);
     }
     // All axes as one, which any shape divides.
-    let flat = x.reshaped(&[x.elements()]).ok_or_else(|| Refusal::Form("its axes cannot be joined".into()))?;
+    let flat = x.reshaped(&[x.elements()]).ok_or_else(|| UnsupportedNode::Form("its axes cannot be joined".into()))?;
     let flat = node.copied(&flat, "flat")?;
-    let view = flat.reshaped(shape).ok_or_else(|| Refusal::Form("its axes cannot be joined".into()))?;
+    let view = flat.reshaped(shape).ok_or_else(|| UnsupportedNode::Form("its axes cannot be joined".into()))?;
     Ok(vec![Value::View(view)])
 }
 
@@ -143,13 +143,13 @@ fn slice(node: &mut Node) -> Results {
 }
 
 /// A part of each axis: start, step, number of places.
-pub fn part(node: &mut Node, mut x: View, parts: &[(i64, i64, usize)]) -> Result<View, Refusal> {
+pub fn part(node: &mut Node, mut x: View, parts: &[(i64, i64, usize)]) -> Result<View, UnsupportedNode> {
     for (n, (start, step, count)) in parts.iter().enumerate() {
         x = match x.sliced(n, *start, *step, *count) {
             Some(view) => view,
             None => {
                 let whole = node.copied(&x, "joined")?;
-                whole.sliced(n, *start, *step, *count).ok_or_else(|| Refusal::Form("its axis cannot be divided".into()))?
+                whole.sliced(n, *start, *step, *count).ok_or_else(|| UnsupportedNode::Form("its axis cannot be divided".into()))?
             }
         };
     }
@@ -170,7 +170,7 @@ fn split(node: &mut Node) -> Results {
         }
     };
     if sizes.iter().sum::<usize>() != size || sizes.len() < count {
-        return Refusal::form(format!("parts of {sizes:?} are no split of {size}"));
+        return UnsupportedNode::form(format!("parts of {sizes:?} are no split of {size}"));
     }
     let mut results = vec![];
     let mut start = 0;
@@ -196,7 +196,7 @@ fn concat(node: &mut Node) -> Results {
             operands.push(node.view(n)?);
         }
     }
-    let Some(first) = operands.first().cloned() else { return Err(Refusal::Empty) };
+    let Some(first) = operands.first().cloned() else { return Err(UnsupportedNode::Empty) };
     let rank = first.axes.len();
     let along = axis(node.int("axis", 0), rank)?;
     if let [only] = operands.as_slice() {
@@ -206,13 +206,13 @@ fn concat(node: &mut Node) -> Results {
 }
 
 /// Tensors one after the other along an axis.
-pub fn joined(node: &mut Node, operands: &[View], along: usize, out: Out) -> Result<View, Refusal> {
+pub fn joined(node: &mut Node, operands: &[View], along: usize, out: Out) -> Result<View, UnsupportedNode> {
     let rank = operands.first().map_or(0, |view| view.axes.len());
     let element = operands.first().map_or(Element::F32, |view| view.element);
     let mut whole = vec![];
     for view in operands {
         if view.axes.len() != rank {
-            return Refusal::form("its inputs have different numbers of axes");
+            return UnsupportedNode::form("its inputs have different numbers of axes");
         }
         whole.push(if view.axes[along].digits.is_empty() || view.is_whole(along) { view.clone() } else { node.copied(view, "joined")? });
     }
@@ -239,8 +239,8 @@ pub fn joined(node: &mut Node, operands: &[View], along: usize, out: Out) -> Res
         let size = node.import.recipe.sized(view.axes[along].size);
         end.push(size.as_ref().map_or("1".to_string(), |dim| format!("size({dim})")));
         place = match size {
-            Some(dim) => place.plus(&Place::of(Term::Size(dim)), -1),
-            None => place.plus(&Place::number(1), -1),
+            Some(dim) => place.plus(&SubscriptExpr::of(Term::Size(dim)), -1),
+            None => place.plus(&SubscriptExpr::number(1), -1),
         };
         texts.push((end.join(" + "), text));
     }
@@ -271,7 +271,7 @@ fn pad(node: &mut Node) -> Results {
     };
     let axes = node.axes(3, rank)?.unwrap_or_else(|| (0..rank).collect());
     if given.len() != 2 * axes.len() {
-        return Refusal::form(format!("it has {} paddings for {} axes", given.len(), axes.len()));
+        return UnsupportedNode::form(format!("it has {} paddings for {} axes", given.len(), axes.len()));
     }
     let mut pads = vec![(0i64, 0i64); rank];
     for (n, axis) in axes.iter().enumerate() {
@@ -301,15 +301,15 @@ fn pad(node: &mut Node) -> Results {
     for (axis, (before, after)) in x.axes.iter().zip(&pads) {
         let size = axis.size as i64 + before + after;
         if size <= 0 {
-            return Err(Refusal::Empty);
+            return Err(UnsupportedNode::Empty);
         }
         if axis.digits.is_empty() {
             axes.push(vec![]);
-            places.push(Place::number(0));
+            places.push(SubscriptExpr::number(0));
             continue;
         }
         let index = node.index(size as usize);
-        places.push(at(&index).plus(&Place::number(1), -before));
+        places.push(at(&index).plus(&SubscriptExpr::number(1), -before));
         axes.push(vec![index]);
     }
     let mut text = node.read(&x, &places, Some(&value));
@@ -331,7 +331,7 @@ fn mirrored(node: &mut Node, x: &View, pads: &[(i64, i64)], mode: &str) -> Resul
     let mut x = x.clone();
     for (along, (before, after)) in pads.iter().enumerate().filter(|(_, pads)| **pads != (0, 0)) {
         let size = x.axes[along].size as i64;
-        let rows: Result<Vec<i64>, Refusal> = (-before..size + after)
+        let rows: Result<Vec<i64>, UnsupportedNode> = (-before..size + after)
             .map(|place| {
                 Ok(match mode {
                     "edge" => place.clamp(0, size - 1),
@@ -341,7 +341,9 @@ fn mirrored(node: &mut Node, x: &View, pads: &[(i64, i64)], mode: &str) -> Resul
                         let around = place.rem_euclid(2 * (size - 1));
                         if around < size { around } else { 2 * (size - 1) - around }
                     }
-                    other => return Refusal::form(format!("the mode `{other}` is not supported; constant, edge, reflect and wrap are")),
+                    other => {
+                        return UnsupportedNode::form(format!("the mode `{other}` is not supported; constant, edge, reflect and wrap are"));
+                    }
                 })
             })
             .collect();
@@ -353,7 +355,7 @@ fn mirrored(node: &mut Node, x: &View, pads: &[(i64, i64)], mode: &str) -> Resul
 }
 
 /// The places of an axis in another order: a view where they are equally far apart, else by a parameter of places.
-pub fn picked(node: &mut Node, x: &View, along: usize, rows: &[i64], suffix: &'static str) -> Result<View, Refusal> {
+pub fn picked(node: &mut Node, x: &View, along: usize, rows: &[i64], suffix: &'static str) -> Result<View, UnsupportedNode> {
     let step = if rows.len() > 1 { rows[1] - rows[0] } else { 1 };
     if step != 0
         && rows.windows(2).all(|pair| pair[1] - pair[0] == step)
@@ -380,7 +382,9 @@ pub fn picked(node: &mut Node, x: &View, along: usize, rows: &[i64], suffix: &'s
         return joined(node, &parts, along, Out::Part(suffix));
     }
     let places = crate::import::constant::Constant::list(rows.to_vec());
-    let Value::Known(known) = node.import.known(&format!("{}_places", node.proto.output[0]), places) else { return Err(Refusal::Earlier) };
+    let Value::Known(known) = node.import.known(&format!("{}_places", node.proto.output[0]), places) else {
+        return Err(UnsupportedNode::Earlier);
+    };
     let places = node.import.parameter(&known)?;
     super::gather::rows(node, x, along, &places, Out::Part(suffix))
 }
@@ -389,10 +393,10 @@ fn tile(node: &mut Node) -> Results {
     let x = node.view(0)?;
     let times = lengths(&node.numbers(1)?.unwrap_or_default())?;
     if times.len() != x.axes.len() {
-        return Refusal::form("its repeats are not one for each axis");
+        return UnsupportedNode::form("its repeats are not one for each axis");
     }
     if times.contains(&0) {
-        return Err(Refusal::Empty);
+        return Err(UnsupportedNode::Empty);
     }
     // Each axis is repeated as an axis of its own in front of it, and joined with it.
     let rank = x.axes.len();
@@ -406,22 +410,22 @@ fn tile(node: &mut Node) -> Results {
 fn depth_to_space(node: &mut Node) -> Results {
     let x = node.view(0)?;
     let b = node.int("blocksize", 1).max(1) as usize;
-    let [n, c, h, w] = x.shape()[..] else { return Refusal::form("its input has no four axes") };
+    let [n, c, h, w] = x.shape()[..] else { return UnsupportedNode::form("its input has no four axes") };
     let columns_first = node.string("mode", "DCR") == "CRD";
     let (split, order) = match columns_first {
         true => ([n, c / (b * b), b, b, h, w], [0, 1, 4, 2, 5, 3]),
         false => ([n, b, b, c / (b * b), h, w], [0, 3, 4, 1, 5, 2]),
     };
-    let Value::View(parts) = reshape(node, &x, &split)?.remove(0) else { return Err(Refusal::Earlier) };
+    let Value::View(parts) = reshape(node, &x, &split)?.remove(0) else { return Err(UnsupportedNode::Earlier) };
     reshape(node, &parts.transposed(&order)?, &[n, c / (b * b), h * b, w * b])
 }
 
 fn space_to_depth(node: &mut Node) -> Results {
     let x = node.view(0)?;
     let b = node.int("blocksize", 1).max(1) as usize;
-    let [n, c, h, w] = x.shape()[..] else { return Refusal::form("its input has no four axes") };
+    let [n, c, h, w] = x.shape()[..] else { return UnsupportedNode::form("its input has no four axes") };
     let columns_first = node.string("mode", "DCR") == "CRD";
-    let Value::View(parts) = reshape(node, &x, &[n, c, h / b, b, w / b, b])?.remove(0) else { return Err(Refusal::Earlier) };
+    let Value::View(parts) = reshape(node, &x, &[n, c, h / b, b, w / b, b])?.remove(0) else { return Err(UnsupportedNode::Earlier) };
     let order = if columns_first { [0, 1, 3, 5, 2, 4] } else { [0, 3, 5, 1, 2, 4] };
     reshape(node, &parts.transposed(&order)?, &[n, c * b * b, h / b, w / b])
 }
@@ -434,7 +438,7 @@ fn gather(node: &mut Node) -> Results {
         let shape = places.shape.clone();
         let rows: Vec<i64> = places.wholes().into_iter().map(|p| if p < 0 { p + size } else { p }).collect();
         if let Some(bad) = rows.iter().find(|p| !(0..size).contains(*p)) {
-            return Refusal::form(format!("it reads place {bad} of an axis of {size}"));
+            return UnsupportedNode::form(format!("it reads place {bad} of an axis of {size}"));
         }
         if shape.len() <= 1 {
             let view = picked(node, &x, along, &rows, "picked")?;

@@ -1,7 +1,7 @@
 //! Losses of classes: NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss.
 
 use super::Operator;
-use crate::import::error::Refusal;
+use crate::import::error::UnsupportedNode;
 use crate::import::graph::Value;
 use crate::import::node::{Node, int};
 use crate::import::recipe::Index;
@@ -16,7 +16,7 @@ pub const ALL: &[(&str, Operator)] = &[
     ("SoftmaxCrossEntropyLoss", |n| {
         let scores = n.view(0)?;
         if scores.axes.len() < 2 {
-            return Refusal::form("its scores have no classes");
+            return UnsupportedNode::form("its scores have no classes");
         }
         let out = if n.wanted(1) { Out::Result(1) } else { Out::Part("log") };
         let logs = super::reduction::along_axis(n, out, &scores, 1, |t, index| match index {
@@ -28,12 +28,12 @@ pub const ALL: &[(&str, Operator)] = &[
 ];
 
 /// −w[l] · x[n,l,…] for each label l, or its mean or sum.
-fn loss(node: &mut Node, x: &View) -> Result<View, Refusal> {
+fn loss(node: &mut Node, x: &View) -> Result<View, UnsupportedNode> {
     let labels = node.view(1)?;
     let weights = node.optional(2)?;
     let rank = x.axes.len();
     if rank < 2 || labels.axes.len() + 1 != rank {
-        return Refusal::form(format!("scores of {rank} axes do not fit labels of {}", labels.axes.len()));
+        return UnsupportedNode::form(format!("scores of {rank} axes do not fit labels of {}", labels.axes.len()));
     }
     let ignored = int(node.proto, "ignore_index");
     let reduction = node.string("reduction", "mean").to_string();
@@ -44,7 +44,7 @@ fn loss(node: &mut Node, x: &View) -> Result<View, Refusal> {
     let x = if x.axes[1].digits.len() > 1 { node.copied(x, "joined")? } else { x.clone() };
     let mut operands = vec![(labels.clone(), places.clone()), (x.clone(), all)];
     operands.extend(weights.clone().map(|w| (w, vec![1])));
-    let class = |node: &mut Node, part: &'static str, f: &dyn Fn(&str, &str, &str) -> String| -> Result<View, Refusal> {
+    let class = |node: &mut Node, part: &'static str, f: &dyn Fn(&str, &str, &str) -> String| -> Result<View, UnsupportedNode> {
         let labelled = node.labelled(&operands, &places)?;
         let index = labelled.indices[&1].first().cloned();
         let name = index.as_ref().map_or("0".to_string(), |i| i.name.clone());

@@ -17,12 +17,12 @@ mod reduction;
 mod resize;
 mod rotary;
 
-use super::error::Refusal;
+use super::error::UnsupportedNode;
 use super::graph::Value;
 use super::node::Node;
 
 /// Writes a node's steps; its results.
-pub type Operator = fn(&mut Node) -> Result<Vec<Value>, Refusal>;
+pub type Operator = fn(&mut Node) -> Result<Vec<Value>, UnsupportedNode>;
 
 const FAMILIES: &[&[(&str, Operator)]] = &[
     attention::ALL,
@@ -62,9 +62,9 @@ const CHANGED: &[(&str, i64, &str)] = &[
 ];
 
 /// Why an operator has another form in this operator set than what is read.
-pub fn changed(name: &str, opset: i64) -> Option<Refusal> {
+pub fn changed(name: &str, opset: i64) -> Option<UnsupportedNode> {
     let (_, since, what) = CHANGED.iter().find(|(own, since, _)| *own == name && opset < *since)?;
-    Some(Refusal::Form(format!(
+    Some(UnsupportedNode::Form(format!(
         "before operator set {since} {what}, which is not read; onnx.version_converter.convert_version(model, 21) writes it anew"
     )))
 }

@@ -5,13 +5,13 @@ use super::layout::reshape;
 use super::pointwise::{one, real};
 use super::pooling::{powered, root};
 use super::reduction::{along_axis, over};
-use crate::import::error::Refusal;
+use crate::import::error::UnsupportedNode;
 use crate::import::graph::Value;
 use crate::import::node::{Node, axis};
 use crate::import::step::{Out, reduced};
 use crate::import::view::View;
 
-type Results = Result<Vec<Value>, Refusal>;
+type Results = Result<Vec<Value>, UnsupportedNode>;
 
 pub const ALL: &[(&str, Operator)] = &[
     ("BatchNormalization", batch),
@@ -43,7 +43,7 @@ pub const ALL: &[(&str, Operator)] = &[
 ];
 
 /// The mean and the variance over some axes, which stay with size 1.
-pub fn moments(node: &mut Node, x: &View, axes: &[usize]) -> Result<(View, View), Refusal> {
+pub fn moments(node: &mut Node, x: &View, axes: &[usize]) -> Result<(View, View), UnsupportedNode> {
     let mean = over(node, Out::Part("mean"), x, axes, true, |t, over| reduced("mean", t, over))?;
     let rank = x.axes.len();
     let kept: Vec<usize> = (0..rank).filter(|a| !axes.contains(a)).collect();
@@ -57,7 +57,7 @@ pub fn moments(node: &mut Node, x: &View, axes: &[usize]) -> Result<(View, View)
 }
 
 /// A value over channels, with axes of size 1 for what stands around them.
-fn channels(view: View, rank: usize) -> Result<View, Refusal> {
+fn channels(view: View, rank: usize) -> Result<View, UnsupportedNode> {
     view.unsqueezed(&std::iter::once(0).chain(2..rank).collect::<Vec<_>>())
 }
 
@@ -65,7 +65,7 @@ fn batch(node: &mut Node) -> Results {
     let x = node.view(0)?;
     let rank = x.axes.len();
     if rank < 2 {
-        return Refusal::form("its operand has no channels");
+        return UnsupportedNode::form("its operand has no channels");
     }
     let eps = real(node, "epsilon", 1e-5);
     let [scale, shift, mean, variance] = [node.view(1)?, node.view(2)?, node.view(3)?, node.view(4)?];
@@ -102,7 +102,7 @@ fn normalized(
     scale: Option<View>,
     shift: Option<View>,
     eps: &str,
-) -> Result<View, Refusal> {
+) -> Result<View, UnsupportedNode> {
     let rank = x.axes.len();
     let kept: Vec<usize> = (0..rank).collect();
     let (has_scale, has_shift) = (scale.is_some(), shift.is_some());
@@ -173,18 +173,18 @@ fn group(node: &mut Node) -> Results {
     let shape = x.shape();
     let groups = node.int("num_groups", 1).max(1) as usize;
     if shape.len() < 2 || shape[1] % groups != 0 {
-        return Refusal::form(format!("{shape:?} has no {groups} groups of channels"));
+        return UnsupportedNode::form(format!("{shape:?} has no {groups} groups of channels"));
     }
     let eps = real(node, "epsilon", 1e-5);
     let own = shape[1] / groups;
     let parted: Vec<usize> = [&[shape[0], groups, own], &shape[2..]].concat();
-    let Value::View(parts) = reshape(node, &x, &parted)?.remove(0) else { return Err(Refusal::Earlier) };
+    let Value::View(parts) = reshape(node, &x, &parted)?.remove(0) else { return Err(UnsupportedNode::Earlier) };
     let rank = parted.len();
     let axes: Vec<usize> = (2..rank).collect();
-    let affine = |node: &mut Node, n: usize| -> Result<View, Refusal> {
+    let affine = |node: &mut Node, n: usize| -> Result<View, UnsupportedNode> {
         let view = node.view(n)?;
         let shape = if view.elements() == groups && own != 1 { vec![groups, 1] } else { vec![groups, own] };
-        let view = view.reshaped(&shape).ok_or_else(|| Refusal::Form("its scale or shift has other channels".into()))?;
+        let view = view.reshaped(&shape).ok_or_else(|| UnsupportedNode::Form("its scale or shift has other channels".into()))?;
         view.unsqueezed(&std::iter::once(0).chain(3..rank).collect::<Vec<_>>())
     };
     let (scale, shift) = (affine(node, 1)?, affine(node, 2)?);
@@ -217,7 +217,7 @@ fn response(node: &mut Node) -> Results {
     let size = node.int("size", 1).max(1) as usize;
     let (alpha, beta, bias) = (node.float("alpha", 1e-4), real(node, "beta", 0.75), real(node, "bias", 1.0));
     if x.axes.len() < 2 {
-        return Refusal::form("its operand has no channels");
+        return UnsupportedNode::form("its operand has no channels");
     }
     let x = node.whole(&x, [1])?;
     let rank = x.axes.len();
@@ -228,7 +228,7 @@ fn response(node: &mut Node) -> Results {
     let mut places = node.places(&x, &kept, &labelled);
     if let [digit] = x.axes[1].digits.as_slice() {
         let place = crate::import::step::at(&channel).plus(&crate::import::step::at(&near), 1);
-        places.insert(digit.id, place.plus(&crate::import::step::Place::number(1), -(((size - 1) / 2) as i64)));
+        places.insert(digit.id, place.plus(&crate::import::step::SubscriptExpr::number(1), -(((size - 1) / 2) as i64)));
     }
     let neighbour = node.text(&x, &places, Some("0"));
     let factor = crate::import::step::literal(alpha / size as f64, crate::import::element::Element::F64);

@@ -4,7 +4,7 @@ use super::Operator;
 use super::gather::from_the_front;
 use super::pointwise::one;
 use crate::import::element::Element;
-use crate::import::error::Refusal;
+use crate::import::error::UnsupportedNode;
 use crate::import::graph::Value;
 use crate::import::node::{Node, axis, int};
 use crate::import::recipe::Index;
@@ -12,7 +12,7 @@ use crate::import::step::{Labelled, Out, reduced};
 use crate::import::view::View;
 use indexmap::IndexMap;
 
-type Results = Result<Vec<Value>, Refusal>;
+type Results = Result<Vec<Value>, UnsupportedNode>;
 
 pub const ALL: &[(&str, Operator)] = &[
     ("CumSum", cumulated),
@@ -70,7 +70,7 @@ fn at_elements(node: &Node, x: &View, labels: &[usize], labelled: &Labelled, ele
     node.text_with(x, &places, &found, None)
 }
 
-fn whole_axes(node: &mut Node, x: &View, axes: impl Iterator<Item = usize> + Clone) -> Result<View, Refusal> {
+fn whole_axes(node: &mut Node, x: &View, axes: impl Iterator<Item = usize> + Clone) -> Result<View, UnsupportedNode> {
     let whole = axes.clone().all(|a| x.axes[a].digits.is_empty() || x.is_whole(a));
     if whole { Ok(x.clone()) } else { node.copied(x, "joined") }
 }
@@ -84,10 +84,10 @@ fn gather_elements(node: &mut Node) -> Results {
     one(elements(node, Out::Result(0), &x, &places, along))
 }
 
-fn elements(node: &mut Node, out: Out, x: &View, places: &View, along: usize) -> Result<View, Refusal> {
+fn elements(node: &mut Node, out: Out, x: &View, places: &View, along: usize) -> Result<View, UnsupportedNode> {
     let rank = x.axes.len();
     if places.axes.len() != rank {
-        return Refusal::form("its places have other axes than its operand");
+        return UnsupportedNode::form("its places have other axes than its operand");
     }
     let x = whole_axes(node, x, std::iter::once(along))?;
     // Places may be fewer than elements along the other axes.
@@ -111,7 +111,7 @@ fn gather_nd(node: &mut Node) -> Results {
     let batch = node.int("batch_dims", 0).max(0) as usize;
     let (rank, inner) = (x.axes.len(), places.axes.len());
     if inner == 0 || batch + places.axes[inner - 1].size > rank || batch >= inner {
-        return Refusal::form("its places have more numbers than its operand has axes");
+        return UnsupportedNode::form("its places have more numbers than its operand has axes");
     }
     let numbers = places.axes[inner - 1].size;
     let named: Vec<usize> = (batch..batch + numbers).collect();
@@ -161,16 +161,17 @@ fn one_hot(node: &mut Node) -> Results {
     let rank = places.axes.len();
     let along = axis(node.int("axis", -1), rank + 1)?;
     if depth < 1.0 {
-        return Err(Refusal::Empty);
+        return Err(UnsupportedNode::Empty);
     }
     let element = values.element;
-    let one_of =
-        |n: i64| values.sliced(0, n, 1, 1).map(|view| view.squeezed(&[0])).ok_or_else(|| Refusal::Form("its values are parted".into()));
+    let one_of = |n: i64| {
+        values.sliced(0, n, 1, 1).map(|view| view.squeezed(&[0])).ok_or_else(|| UnsupportedNode::Form("its values are parted".into()))
+    };
     let (off, on) = (one_of(0)?, one_of(1)?);
     let kept: Vec<usize> = (0..rank).collect();
     let labelled = node.labelled(&[(places, kept.clone()), (off, vec![]), (on, vec![])], &kept)?;
     let class = node.index(depth as usize);
-    let [place, off, on] = &labelled.texts[..] else { return Err(Refusal::Earlier) };
+    let [place, off, on] = &labelled.texts[..] else { return Err(UnsupportedNode::Earlier) };
     let expression = format!("where({place} - {depth} * floor({place} / {depth}) == {}, {on}, {off})", class.name);
     // Places that are too large or too small name nothing.
     let expression = format!("where({place} >= -{depth}, where({place} < {depth}, {expression}, {off}), {off})");
@@ -199,7 +200,7 @@ fn reverse_sequence(node: &mut Node) -> Results {
 }
 
 /// How an update meets what was there.
-fn joined(reduction: &str, old: &str, hits: &str, update: &str, over: &[&Index]) -> Result<String, Refusal> {
+fn joined(reduction: &str, old: &str, hits: &str, update: &str, over: &[&Index]) -> Result<String, UnsupportedNode> {
     let hit = |otherwise: &str| format!("where({hits}, {update}, {otherwise})");
     Ok(match reduction {
         "add" => format!("{old} + {}", reduced("sum", &hit("0"), over)),
@@ -209,7 +210,7 @@ fn joined(reduction: &str, old: &str, hits: &str, update: &str, over: &[&Index])
             let any = reduced("max", &format!("where({hits}, 1, 0)"), over);
             format!("where({any} > 0, {}, {old})", reduced("sum", &hit("0"), over))
         }
-        other => return Refusal::form(format!("the reduction `{other}` is not supported; none, add, max and min are")),
+        other => return UnsupportedNode::form(format!("the reduction `{other}` is not supported; none, add, max and min are")),
     })
 }
 
@@ -221,10 +222,10 @@ fn scatter_elements(node: &mut Node) -> Results {
     let rank = x.axes.len();
     let along = axis(node.int("axis", 0), rank)?;
     if places.axes.len() != rank || updates.shape() != places.shape() {
-        return Refusal::form("its places, updates and operand have different axes");
+        return UnsupportedNode::form("its places, updates and operand have different axes");
     }
     if x.elements().saturating_mul(places.axes[along].size) > LOOKED_AT {
-        return Refusal::form("each element looks for the updates that name it, and these are too many");
+        return UnsupportedNode::form("each element looks for the updates that name it, and these are too many");
     }
     let partial = (0..rank).any(|a| a != along && places.axes[a].size != x.axes[a].size);
     let reduction = node.string("reduction", "none").to_string();
@@ -238,14 +239,14 @@ fn scatter_elements(node: &mut Node) -> Results {
     let labelled = node.labelled(&[(x.clone(), kept.clone()), (places, own.clone()), (updates, own)], &kept)?;
     let at = labelled.indices[&along].first().map_or("0".to_string(), |i| i.name.clone());
     let over: Vec<&Index> = labelled.indices[&rank].iter().collect();
-    let [old, place, update] = &labelled.texts[..] else { return Err(Refusal::Earlier) };
+    let [old, place, update] = &labelled.texts[..] else { return Err(UnsupportedNode::Earlier) };
     let expression = joined(&reduction, old, &format!("{place} == {at}"), update, &over)?;
     let axes = kept.iter().map(|a| labelled.indices[a].clone()).collect();
     Ok(vec![Value::View(node.define(Out::Result(0), axes, &expression, x.element))])
 }
 
 /// A tensor with as many places as another along all axes but one; the new ones hold a number.
-fn padded(node: &mut Node, view: &View, like: &View, along: usize, value: &str) -> Result<View, Refusal> {
+fn padded(node: &mut Node, view: &View, like: &View, along: usize, value: &str) -> Result<View, UnsupportedNode> {
     let whole = node.whole(view, 0..view.axes.len())?;
     node.begin();
     let axes: Vec<Vec<Index>> =
@@ -259,11 +260,11 @@ fn scatter_nd(node: &mut Node) -> Results {
     let (x, places, updates) = (node.view(0)?, node.view(1)?, node.view(2)?);
     let (rank, inner) = (x.axes.len(), places.axes.len());
     let Some(numbers) = places.axes.last().map(|a| a.size).filter(|n| *n <= rank) else {
-        return Refusal::form("its places have more numbers than its operand has axes");
+        return UnsupportedNode::form("its places have more numbers than its operand has axes");
     };
     let rows: usize = places.axes[..inner - 1].iter().map(|a| a.size).product();
     if x.elements().saturating_mul(rows) > LOOKED_AT {
-        return Refusal::form("each element looks for the updates that name it, and these are too many");
+        return UnsupportedNode::form("each element looks for the updates that name it, and these are too many");
     }
     let reduction = node.string("reduction", "none").to_string();
     let mut parts = vec![];
@@ -304,10 +305,10 @@ fn top(node: &mut Node) -> Results {
     };
     let size = x.axes[along].size;
     if count == 0 || count > size {
-        return Err(Refusal::Empty);
+        return Err(UnsupportedNode::Empty);
     }
     if x.elements().saturating_mul(size) > LOOKED_AT {
-        return Refusal::form("each element is compared with all others of its axis, and these are too many");
+        return UnsupportedNode::form("each element is compared with all others of its axis, and these are too many");
     }
     let sign = if int(node.proto, "largest").unwrap_or(1) != 0 { ">" } else { "<" };
     let x = if x.axes[along].digits.len() > 1 { node.copied(&x, "joined")? } else { x };
@@ -321,7 +322,7 @@ fn top(node: &mut Node) -> Results {
     }
     let labelled = node.labelled(&[(x.clone(), kept.clone()), (x.clone(), other)], &kept)?;
     let (own, before) = (labelled.indices[&along][0].clone(), labelled.indices[&rank][0].clone());
-    let [value, rival] = &labelled.texts[..] else { return Err(Refusal::Earlier) };
+    let [value, rival] = &labelled.texts[..] else { return Err(UnsupportedNode::Earlier) };
     let operand = format!("where({rival} {sign} {value}, 1, where({rival} == {value}, {} < {}, 0))", before.name, own.name);
     let expression = reduced("sum", &operand, &[&before]);
     let axes = kept.iter().map(|a| labelled.indices[a].clone()).collect();

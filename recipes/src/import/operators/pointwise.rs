@@ -2,13 +2,13 @@
 
 use super::Operator;
 use crate::import::element::Element;
-use crate::import::error::Refusal;
+use crate::import::error::UnsupportedNode;
 use crate::import::graph::Value;
 use crate::import::node::Node;
 use crate::import::step::{Out, literal};
 use crate::import::view::View;
 
-type Results = Result<Vec<Value>, Refusal>;
+type Results = Result<Vec<Value>, UnsupportedNode>;
 
 pub const ALL: &[(&str, Operator)] = &[
     ("Abs", |n| unary(n, |x| format!("abs({x})"))),
@@ -130,7 +130,7 @@ pub const ALL: &[(&str, Operator)] = &[
     ("Xor", |n| truth(n, |a, b| format!("{a} != {b}"))),
 ];
 
-pub fn one(view: Result<View, Refusal>) -> Results {
+pub fn one(view: Result<View, UnsupportedNode>) -> Results {
     Ok(vec![Value::View(view?)])
 }
 
@@ -275,7 +275,7 @@ fn dropout(node: &mut Node) -> Results {
     };
     let ratio = if node.given(1) { node.constant(1).and_then(|c| c.only()) } else { Some(0.5) };
     if training && ratio != Some(0.0) {
-        return Refusal::form("it is in training mode, whose random numbers ONNX does not fix; export the model for inference");
+        return UnsupportedNode::form("it is in training mode, whose random numbers ONNX does not fix; export the model for inference");
     }
     let x = node.view(0)?;
     let mask = View::number(1.0, Element::Bool, &x.shape());

@@ -4,14 +4,14 @@ use super::Operator;
 use super::convolution::{Window, reached, windows};
 use super::pointwise::one;
 use crate::import::element::Element;
-use crate::import::error::Refusal;
+use crate::import::error::UnsupportedNode;
 use crate::import::graph::Value;
 use crate::import::node::Node;
 use crate::import::recipe::Index;
 use crate::import::step::{Out, literal, reduced};
 use crate::import::view::View;
 
-type Results = Result<Vec<Value>, Refusal>;
+type Results = Result<Vec<Value>, UnsupportedNode>;
 
 pub const ALL: &[(&str, Operator)] = &[
     ("AveragePool", average),
@@ -61,11 +61,11 @@ struct Pooled {
     shape: Vec<usize>,
 }
 
-fn pool(node: &mut Node, fill: &str) -> Result<Pooled, Refusal> {
+fn pool(node: &mut Node, fill: &str) -> Result<Pooled, UnsupportedNode> {
     let x = node.view(0)?;
     let shape = x.shape();
     if shape.len() < 3 {
-        return Refusal::form(format!("its operand has {} axes", shape.len()));
+        return UnsupportedNode::form(format!("its operand has {} axes", shape.len()));
     }
     let widths: Vec<usize> = node.ints("kernel_shape").unwrap_or_default().iter().map(|w| *w as usize).collect();
     let windows = windows(node, &shape[2..], &widths)?;

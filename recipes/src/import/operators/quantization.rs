@@ -3,13 +3,13 @@
 use super::Operator;
 use super::pointwise::{one, rounded, wrapped};
 use crate::import::element::Element;
-use crate::import::error::Refusal;
+use crate::import::error::UnsupportedNode;
 use crate::import::graph::Value;
 use crate::import::node::{Node, axis};
 use crate::import::step::{Out, literal};
 use crate::import::view::View;
 
-type Results = Result<Vec<Value>, Refusal>;
+type Results = Result<Vec<Value>, UnsupportedNode>;
 
 pub const ALL: &[(&str, Operator)] = &[("BitShift", shift), ("DequantizeLinear", dequantize), ("QuantizeLinear", quantize)];
 
@@ -33,18 +33,18 @@ fn shift(node: &mut Node) -> Results {
 }
 
 /// Scale and zero of each element: one for all, one for each place of an axis, or one for each block of places.
-fn scales(node: &mut Node, x: &View) -> Result<(View, Option<View>), Refusal> {
+fn scales(node: &mut Node, x: &View) -> Result<(View, Option<View>), UnsupportedNode> {
     let rank = x.axes.len();
     let block = node.int("block_size", 0);
     let (scale, zero) = (node.view(1)?, node.optional(2)?);
-    let fitted = |view: View| -> Result<View, Refusal> {
+    let fitted = |view: View| -> Result<View, UnsupportedNode> {
         if view.elements() == 1 {
             return Ok(view.squeezed(&(0..view.axes.len()).collect::<Vec<_>>()));
         }
         let along = axis(node.int("axis", 1), rank)?;
         if block == 0 {
             if view.axes.len() != 1 {
-                return Refusal::form("its scale has several axes and no blocks");
+                return UnsupportedNode::form("its scale has several axes and no blocks");
             }
             let around: Vec<usize> = (0..rank).filter(|a| *a != along).collect();
             return view.unsqueezed(&around);
@@ -52,13 +52,13 @@ fn scales(node: &mut Node, x: &View) -> Result<(View, Option<View>), Refusal> {
         let size = x.axes[along].size;
         let (count, block) = (view.axes.get(along).map_or(0, |a| a.size), block as usize);
         if view.axes.len() != rank || count * block != size {
-            return Refusal::form(format!("{count} blocks of {block} are no {size} places"));
+            return UnsupportedNode::form(format!("{count} blocks of {block} are no {size} places"));
         }
         let mut shape = view.shape();
         shape.insert(along + 1, block);
         let spread = view.unsqueezed(&[along + 1])?.expanded(&shape);
         let joined: Vec<usize> = (0..rank).map(|a| if a == along { size } else { spread.axes[a + usize::from(a > along)].size }).collect();
-        spread.reshaped(&joined).ok_or_else(|| Refusal::Form("its blocks cannot be joined".into()))
+        spread.reshaped(&joined).ok_or_else(|| UnsupportedNode::Form("its blocks cannot be joined".into()))
     };
     let scale = fitted(scale)?;
     let zero = zero.map(fitted).transpose()?;
@@ -83,7 +83,7 @@ fn quantize(node: &mut Node) -> Results {
     let element = match (&zero, asked) {
         (Some(zero), _) => zero.element,
         (None, 0) => Element::U8,
-        (None, number) => Element::of(number).or_else(|name| Refusal::form(format!("recipes have no type {name}")))?,
+        (None, number) => Element::of(number).or_else(|name| UnsupportedNode::form(format!("recipes have no type {name}")))?,
     };
     let (low, high) = match element {
         Element::U8 => (0.0, 255.0),
@@ -91,7 +91,7 @@ fn quantize(node: &mut Node) -> Results {
         Element::U16 => (0.0, 65535.0),
         Element::I16 => (-32768.0, 32767.0),
         Element::I32 => (-2147483648.0, 2147483647.0),
-        other => return Refusal::form(format!("results of the type {} are not supported", other.name())),
+        other => return UnsupportedNode::form(format!("results of the type {} are not supported", other.name())),
     };
     let operands: Vec<View> = [x, scale].into_iter().chain(zero).collect();
     let [low, high] = [low, high].map(|bound| literal(bound, Element::I64));

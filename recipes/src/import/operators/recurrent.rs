@@ -3,14 +3,14 @@
 use super::Operator;
 use super::layout::{joined, part};
 use super::pointwise::real;
-use crate::import::error::Refusal;
+use crate::import::error::UnsupportedNode;
 use crate::import::graph::Value;
 use crate::import::node::Node;
 use crate::import::recipe::Index;
 use crate::import::step::{Out, at, summed};
 use crate::import::view::View;
 
-type Results = Result<Vec<Value>, Refusal>;
+type Results = Result<Vec<Value>, UnsupportedNode>;
 
 pub const ALL: &[(&str, Operator)] = &[
     ("GRU", |n| recurrent(n, &["z", "r", "h"], gru)),
@@ -46,7 +46,7 @@ struct Around {
     u: Index,
 }
 
-type Made = fn(&mut Node, &Layer) -> Result<(String, Option<String>), Refusal>;
+type Made = fn(&mut Node, &Layer) -> Result<(String, Option<String>), UnsupportedNode>;
 
 fn recurrent(node: &mut Node, gates: &[&str], made: Made) -> Results {
     let direction = node.string("direction", "forward");
@@ -55,9 +55,9 @@ fn recurrent(node: &mut Node, gates: &[&str], made: Made) -> Results {
     let x = node.view(0)?;
     let x = if batch_first { x.transposed(&[1, 0, 2])? } else { x };
     let (w, r) = (node.view(1)?, node.view(2)?);
-    let [times, batch, _] = x.shape()[..] else { return Refusal::form("its input has no three axes") };
+    let [times, batch, _] = x.shape()[..] else { return UnsupportedNode::form("its input has no three axes") };
     if [&w, &r].iter().any(|weights| weights.axes.len() != 3) {
-        return Refusal::form("its weights have no three axes");
+        return UnsupportedNode::form("its weights have no three axes");
     }
     let units = r.axes[2].size;
     let bias = node.optional(3)?;
@@ -66,10 +66,10 @@ fn recurrent(node: &mut Node, gates: &[&str], made: Made) -> Results {
     let states = [node.optional(5)?, if is_lstm { node.optional(6)? } else { None }];
     let peepholes = if is_lstm { node.optional(7)? } else { None };
     if node.int("input_forget", 0) != 0 {
-        return Refusal::form("`input_forget` is not supported");
+        return UnsupportedNode::form("`input_forget` is not supported");
     }
     let clip = if crate::import::node::float(node.proto, "clip").is_some() { Some(real(node, "clip", 0.0)) } else { None };
-    let of_direction = |node: &mut Node, view: &View, d: usize, axis: usize| -> Result<View, Refusal> {
+    let of_direction = |node: &mut Node, view: &View, d: usize, axis: usize| -> Result<View, UnsupportedNode> {
         let parts: Vec<(i64, i64, usize)> =
             view.axes.iter().enumerate().map(|(a, own)| if a == axis { (d as i64, 1, 1) } else { (0, 1, own.size) }).collect();
         Ok(part(node, view.clone(), &parts)?.squeezed(&[axis]))
@@ -97,7 +97,7 @@ fn recurrent(node: &mut Node, gates: &[&str], made: Made) -> Results {
         let own: Vec<String> =
             (0..functions.len()).map(|n| named.get(d * functions.len() + n).cloned().unwrap_or_else(|| functions[n].to_string())).collect();
         if let Some(other) = own.iter().find(|name| !["sigmoid", "tanh", "relu"].contains(&name.as_str())) {
-            return Refusal::form(format!("the activation `{other}` is not supported; sigmoid, tanh and relu are"));
+            return UnsupportedNode::form(format!("the activation `{other}` is not supported; sigmoid, tanh and relu are"));
         }
         let layer = Layer {
             x: x.clone(),
@@ -120,7 +120,7 @@ fn recurrent(node: &mut Node, gates: &[&str], made: Made) -> Results {
         let shape = [vec![times], vec![batch], vec![units]];
         let h = View::of(h, x.element, &shape);
         let end = if reversed { 0 } else { times as i64 - 1 };
-        let at_end = |view: &View| view.sliced(0, end, 1, 1).ok_or_else(|| Refusal::Form("its axis of time is parted".into()));
+        let at_end = |view: &View| view.sliced(0, end, 1, 1).ok_or_else(|| UnsupportedNode::Form("its axis of time is parted".into()));
         last.push(at_end(&h)?);
         if let Some(c) = c {
             cells.push(at_end(&View::of(c, x.element, &shape))?);
@@ -160,7 +160,7 @@ impl Layer {
     }
 
     /// Rows of a gate of a matrix or vector, from a first row on.
-    fn rows(&self, node: &mut Node, view: &View, first: usize) -> Result<View, Refusal> {
+    fn rows(&self, node: &mut Node, view: &View, first: usize) -> Result<View, UnsupportedNode> {
         let own: Vec<(i64, i64, usize)> =
             view.axes.iter().enumerate().map(|(a, axis)| if a == 0 { (first as i64, 1, self.units) } else { (0, 1, axis.size) }).collect();
         let used = std::mem::take(&mut node.used);
@@ -185,7 +185,7 @@ impl Layer {
     }
 
     /// What a gate gets from the input, with both biases if `both`.
-    fn input(&self, node: &mut Node, gate: usize, around: &Around, both: bool) -> Result<String, Refusal> {
+    fn input(&self, node: &mut Node, gate: usize, around: &Around, both: bool) -> Result<String, UnsupportedNode> {
         let i = node.index(self.x.axes[2].size);
         let w = self.rows(node, &self.w, gate * self.units)?;
         let w = node.read(&w, &[at(&around.u), at(&i)], None);
@@ -200,14 +200,20 @@ impl Layer {
         Ok(text)
     }
 
-    fn bias_of(&self, node: &mut Node, gate: usize, around: &Around) -> Result<String, Refusal> {
+    fn bias_of(&self, node: &mut Node, gate: usize, around: &Around) -> Result<String, UnsupportedNode> {
         let Some(bias) = &self.bias else { return Ok("0".into()) };
         let rows = self.rows(node, bias, gate * self.units)?;
         Ok(node.read(&rows, &[at(&around.u)], None))
     }
 
     /// What a gate gets from a state, whose text at a unit `state` gives.
-    fn state(&self, node: &mut Node, gate: usize, around: &Around, state: impl FnOnce(&Node, &Index) -> String) -> Result<String, Refusal> {
+    fn state(
+        &self,
+        node: &mut Node,
+        gate: usize,
+        around: &Around,
+        state: impl FnOnce(&Node, &Index) -> String,
+    ) -> Result<String, UnsupportedNode> {
         let k = node.index(self.units);
         let r = self.rows(node, &self.r, gate * self.units)?;
         let r = node.read(&r, &[at(&around.u), at(&k)], None);
@@ -215,7 +221,7 @@ impl Layer {
         Ok(format!("sum({r} * {text}, over: {})", k.name))
     }
 
-    fn peephole(&self, node: &mut Node, n: usize, around: &Around, cell: &str) -> Result<String, Refusal> {
+    fn peephole(&self, node: &mut Node, n: usize, around: &Around, cell: &str) -> Result<String, UnsupportedNode> {
         let Some(peepholes) = &self.peepholes else { return Ok(String::new()) };
         let rows = self.rows(node, peepholes, n * self.units)?;
         Ok(format!(" + {} * {cell}", node.read(&rows, &[at(&around.u)], None)))
@@ -256,7 +262,7 @@ fn here(name: &str, around: &Around, unit: &Index) -> String {
     format!("{name}[{},{},{}]", around.t.name, around.b.name, unit.name)
 }
 
-fn lstm(node: &mut Node, layer: &Layer) -> Result<(String, Option<String>), Refusal> {
+fn lstm(node: &mut Node, layer: &Layer) -> Result<(String, Option<String>), UnsupportedNode> {
     let [input, output, forget, proposed, cell, hidden] = names(node, ["i", "o", "f", "g", "c", "h"]);
     for (gate, name) in [(0, &input), (2, &forget), (3, &proposed)] {
         let around = layer.around(node);
@@ -291,7 +297,7 @@ fn lstm(node: &mut Node, layer: &Layer) -> Result<(String, Option<String>), Refu
     Ok((hidden, Some(cell)))
 }
 
-fn gru(node: &mut Node, layer: &Layer) -> Result<(String, Option<String>), Refusal> {
+fn gru(node: &mut Node, layer: &Layer) -> Result<(String, Option<String>), UnsupportedNode> {
     let after = node.int("linear_before_reset", 0) != 0;
     let [update, reset, scaled, proposed, hidden] = names(node, ["z", "r", "rh", "g", "h"]);
     for (gate, name) in [(0, &update), (1, &reset)] {
@@ -328,7 +334,7 @@ fn gru(node: &mut Node, layer: &Layer) -> Result<(String, Option<String>), Refus
     Ok((hidden, None))
 }
 
-fn rnn(node: &mut Node, layer: &Layer) -> Result<(String, Option<String>), Refusal> {
+fn rnn(node: &mut Node, layer: &Layer) -> Result<(String, Option<String>), UnsupportedNode> {
     let [hidden] = names(node, ["h"]);
     let around = layer.around(node);
     let x = layer.input(node, 0, &around, true)?;

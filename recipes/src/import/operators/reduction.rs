@@ -4,14 +4,14 @@ use super::Operator;
 use super::pointwise::one;
 use super::pooling::{powered, root};
 use crate::import::element::Element;
-use crate::import::error::Refusal;
+use crate::import::error::UnsupportedNode;
 use crate::import::graph::Value;
 use crate::import::node::{Node, axis};
 use crate::import::recipe::Index;
 use crate::import::step::{Out, reduced};
 use crate::import::view::View;
 
-type Results = Result<Vec<Value>, Refusal>;
+type Results = Result<Vec<Value>, UnsupportedNode>;
 
 pub const ALL: &[(&str, Operator)] = &[
     ("ArgMax", |n| place(n, "argmax")),
@@ -41,7 +41,7 @@ pub fn over(
     axes: &[usize],
     keep: bool,
     f: impl FnOnce(&str, &[&Index]) -> String,
-) -> Result<View, Refusal> {
+) -> Result<View, UnsupportedNode> {
     let rank = x.axes.len();
     let kept: Vec<usize> = (0..rank).filter(|a| !axes.contains(a)).collect();
     let labelled = node.labelled(&[(x.clone(), (0..rank).collect())], &kept)?;
@@ -57,7 +57,7 @@ pub fn over(
 }
 
 /// The axes that a reduction names; `None` where it reduces none.
-fn axes_of(node: &Node, rank: usize) -> Result<Option<Vec<usize>>, Refusal> {
+fn axes_of(node: &Node, rank: usize) -> Result<Option<Vec<usize>>, UnsupportedNode> {
     let given = node.axes(1, rank)?.filter(|axes| !axes.is_empty());
     match given {
         Some(mut axes) => {
@@ -76,7 +76,7 @@ fn reduce(node: &mut Node, each: fn(&str) -> String, f: impl FnOnce(&str, &[&Ind
     let keep = node.int("keepdims", 1) != 0;
     match axes_of(node, x.axes.len())? {
         Some(axes) => {
-            let x = if x.axes.iter().any(|a| a.size == 0) { return Err(Refusal::Empty) } else { x };
+            let x = if x.axes.iter().any(|a| a.size == 0) { return Err(UnsupportedNode::Empty) } else { x };
             one(over(node, Out::Result(0), &x, &axes, keep, f))
         }
         None => {
@@ -96,7 +96,7 @@ fn product(node: &mut Node) -> Results {
     let Some(axes) = axes_of(node, x.axes.len())? else { return Ok(vec![Value::View(x)]) };
     let count: usize = axes.iter().map(|a| x.axes[*a].size).product();
     if count > FACTORS {
-        return Refusal::form(format!("a product of {count} factors is written out, and {FACTORS} are the most"));
+        return UnsupportedNode::form(format!("a product of {count} factors is written out, and {FACTORS} are the most"));
     }
     let mut parts = vec![x.clone()];
     for a in &axes {
@@ -105,7 +105,7 @@ fn product(node: &mut Node) -> Results {
             .iter()
             .flat_map(|part| (0..size as i64).map(move |n| part.sliced(*a, n, 1, 1)))
             .collect::<Option<_>>()
-            .ok_or(Refusal::Form("its axes cannot be parted".into()))?;
+            .ok_or(UnsupportedNode::Form("its axes cannot be parted".into()))?;
     }
     let element = x.element;
     let parts: Vec<View> = parts.iter().map(|part| if keep { part.clone() } else { part.squeezed(&axes) }).collect();
@@ -129,7 +129,7 @@ pub fn along_axis(
     x: &View,
     along: usize,
     f: impl FnOnce(&str, Option<&Index>) -> String,
-) -> Result<View, Refusal> {
+) -> Result<View, UnsupportedNode> {
     let x = if x.axes[along].digits.len() > 1 { node.copied(x, "joined")? } else { x.clone() };
     let rank = x.axes.len();
     let kept: Vec<usize> = (0..rank).collect();
@@ -163,11 +163,13 @@ fn place(node: &mut Node, operator: &str) -> Results {
 }
 
 /// The place of the largest or smallest element along an axis, the first or the last of equal ones.
-fn chosen(node: &mut Node, out: Out, x: &View, along: usize, keep: bool, operator: &str, last: bool) -> Result<View, Refusal> {
+fn chosen(node: &mut Node, out: Out, x: &View, along: usize, keep: bool, operator: &str, last: bool) -> Result<View, UnsupportedNode> {
     let x = if x.axes[along].digits.len() > 1 { node.copied(x, "joined")? } else { x.clone() };
     let size = x.axes[along].size;
     let x = match last {
-        true => x.sliced(along, size as i64 - 1, -1, size).ok_or_else(|| Refusal::Form("its axis cannot be turned round".into()))?,
+        true => {
+            x.sliced(along, size as i64 - 1, -1, size).ok_or_else(|| UnsupportedNode::Form("its axis cannot be turned round".into()))?
+        }
         false => x,
     };
     let found = over(node, out, &x, &[along], keep, |t, over| match over {

@@ -3,13 +3,13 @@
 use super::Operator;
 use super::layout::picked;
 use crate::import::constant::Constant;
-use crate::import::error::Refusal;
+use crate::import::error::UnsupportedNode;
 use crate::import::graph::Value;
 use crate::import::node::{Node, axis};
 use crate::import::step::Out;
 use crate::import::view::View;
 
-type Results = Result<Vec<Value>, Refusal>;
+type Results = Result<Vec<Value>, UnsupportedNode>;
 
 pub const ALL: &[(&str, Operator)] = &[("Resize", resize)];
 
@@ -65,10 +65,10 @@ fn resize(node: &mut Node) -> Results {
                 None => (each, sizes.iter().map(|s| *s as usize).collect()),
             }
         }
-        _ => return Refusal::form("it has neither scales nor sizes for each of its axes"),
+        _ => return UnsupportedNode::form("it has neither scales nor sizes for each of its axes"),
     };
     if counts.contains(&0) {
-        return Err(Refusal::Empty);
+        return Err(UnsupportedNode::Empty);
     }
     let mapping = Mapping {
         coordinates: node.string("coordinate_transformation_mode", "half_pixel").into(),
@@ -96,7 +96,7 @@ fn resize(node: &mut Node) -> Results {
     Ok(vec![Value::View(last)])
 }
 
-fn changed(node: &mut Node, x: &View, along: usize, mapping: &Mapping, change: &Change) -> Result<View, Refusal> {
+fn changed(node: &mut Node, x: &View, along: usize, mapping: &Mapping, change: &Change) -> Result<View, UnsupportedNode> {
     let rows = (0..change.count).map(|p| mapping.row(change, p)).collect::<Result<Vec<_>, _>>()?;
     let single = |row: &Row| match row {
         Row::Weights(weights) => match weights.iter().filter(|(_, w)| *w != 0.0).collect::<Vec<_>>()[..] {
@@ -148,7 +148,7 @@ enum Row {
 
 impl Mapping {
     /// The real place of the operand at a place of the result.
-    fn place(&self, change: &Change, p: usize) -> Result<f64, Refusal> {
+    fn place(&self, change: &Change, p: usize) -> Result<f64, UnsupportedNode> {
         let (size, count, p) = (change.size as f64, change.count as f64, p as f64);
         // The size that the scale gives, before it is rounded.
         let real = change.scale * size;
@@ -165,11 +165,11 @@ impl Mapping {
                 let (start, end) = change.crop;
                 start * (size - 1.0) + p * (end - start) * (size - 1.0) / (count - 1.0)
             }
-            other => return Refusal::form(format!("places by `{other}` are not supported")),
+            other => return UnsupportedNode::form(format!("places by `{other}` are not supported")),
         })
     }
 
-    fn row(&self, change: &Change, p: usize) -> Result<Row, Refusal> {
+    fn row(&self, change: &Change, p: usize) -> Result<Row, UnsupportedNode> {
         let place = self.place(change, p)?;
         let last = change.size as i64 - 1;
         if self.coordinates == "tf_crop_and_resize" && (place < 0.0 || place > last as f64) {
@@ -190,7 +190,7 @@ impl Mapping {
     }
 
     /// Weights of neighbours, and where the first of them lies from the place rounded down.
-    fn weights(&self, change: &Change, ratio: f64) -> Result<(i64, Vec<f64>), Refusal> {
+    fn weights(&self, change: &Change, ratio: f64) -> Result<(i64, Vec<f64>), UnsupportedNode> {
         let cubic = |t: f64| {
             let (t, a) = (t.abs(), self.cubic);
             match t {
@@ -215,7 +215,7 @@ impl Mapping {
                     "round_prefer_ceil" => ratio >= 0.5,
                     "floor" => false,
                     "ceil" => true,
-                    other => return Refusal::form(format!("rounding by `{other}` is not supported")),
+                    other => return UnsupportedNode::form(format!("rounding by `{other}` is not supported")),
                 };
                 (0, vec![f64::from(!right), f64::from(right)])
             }
@@ -223,7 +223,7 @@ impl Mapping {
             ("linear", true) => spread(1.0, &|t| (1.0 - t.abs()).max(0.0)),
             ("cubic", false) => (-1, [1.0 + ratio, ratio, 1.0 - ratio, 2.0 - ratio].map(cubic).to_vec()),
             ("cubic", true) => spread(2.0, &cubic),
-            (other, _) => return Refusal::form(format!("the mode `{other}` is not supported; nearest, linear and cubic are")),
+            (other, _) => return UnsupportedNode::form(format!("the mode `{other}` is not supported; nearest, linear and cubic are")),
         })
     }
 }

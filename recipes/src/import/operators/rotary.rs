@@ -2,20 +2,20 @@
 
 use super::Operator;
 use super::layout::{joined, part, reshape};
-use crate::import::error::Refusal;
+use crate::import::error::UnsupportedNode;
 use crate::import::graph::Value;
 use crate::import::node::Node;
 use crate::import::step::Out;
 use crate::import::view::View;
 
-type Results = Result<Vec<Value>, Refusal>;
+type Results = Result<Vec<Value>, UnsupportedNode>;
 
 pub const ALL: &[(&str, Operator)] = &[("RotaryEmbedding", rotary)];
 
-fn one_of(values: Vec<Value>) -> Result<View, Refusal> {
+fn one_of(values: Vec<Value>) -> Result<View, UnsupportedNode> {
     match values.into_iter().next() {
         Some(Value::View(view)) => Ok(view),
-        _ => Err(Refusal::Earlier),
+        _ => Err(UnsupportedNode::Earlier),
     }
 }
 
@@ -27,16 +27,16 @@ fn rotary(node: &mut Node) -> Results {
     let x = match x.shape()[..] {
         [batch, places, hidden] if heads > 0 && hidden % heads == 0 => one_of(reshape(node, &x, &[batch, places, heads, hidden / heads])?)?,
         [_, _, _, _] => x.transposed(&[0, 2, 1, 3])?,
-        ref other => return Refusal::form(format!("an operand of the shape {other:?} has no {heads} heads")),
+        ref other => return UnsupportedNode::form(format!("an operand of the shape {other:?} has no {heads} heads")),
     };
     // From here on [batch, place, head, width].
-    let [batch, places, heads, width] = x.shape()[..] else { return Err(Refusal::Earlier) };
+    let [batch, places, heads, width] = x.shape()[..] else { return Err(UnsupportedNode::Earlier) };
     let turned = match node.int("rotary_embedding_dim", 0) {
         0 => width,
         n => n as usize,
     };
     if turned > width || turned % 2 != 0 {
-        return Refusal::form(format!("{turned} of {width} elements cannot be turned in pairs"));
+        return UnsupportedNode::form(format!("{turned} of {width} elements cannot be turned in pairs"));
     }
     let half = turned / 2;
     let mut angles = vec![];
@@ -51,11 +51,11 @@ fn rotary(node: &mut Node) -> Results {
             None => table,
         };
         if view.shape()[view.axes.len() - 1] != half {
-            return Refusal::form(format!("its angles are not {half} for each place"));
+            return UnsupportedNode::form(format!("its angles are not {half} for each place"));
         }
         angles.push(view.unsqueezed(&[view.axes.len() - 1])?);
     }
-    let cut = |node: &mut Node, start: usize, step: usize, count: usize| -> Result<View, Refusal> {
+    let cut = |node: &mut Node, start: usize, step: usize, count: usize| -> Result<View, UnsupportedNode> {
         let parts = [(0, 1, batch), (0, 1, places), (0, 1, heads), (start as i64, step as i64, count)];
         part(node, x.clone(), &parts)
     };

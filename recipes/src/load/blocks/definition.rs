@@ -1,14 +1,14 @@
 //! Reads the section `blocks`: what each block declares, and whether its steps mention anything else.
 
 use super::scope::is_inner;
-use super::uses::{REPEAT, Step};
+use super::uses::{BlockStep, REPEAT};
 use super::{Blocks, declared, report};
 use crate::load::names::{nearest, usable};
 use crate::load::operator_names;
 use crate::load::phrase::Phrase;
-use crate::load::problem::{Place, Problem, Problems};
-use crate::load::source::Source;
-use crate::load::yaml::{Name, Node, Value};
+use crate::load::problem::{Problem, Problems, SourceLocation};
+use crate::load::source::RecipeText;
+use crate::load::yaml::{Name, YamlNode, YamlValue};
 use indexmap::{IndexMap, IndexSet};
 use sdfg::syntax::Token;
 
@@ -24,8 +24,8 @@ pub struct Block {
     pub constants: Vec<(Name, Option<Phrase>)>,
     /// Tensors that a use gives, with names for their dims.
     pub inputs: Vec<(Name, Vec<Name>)>,
-    pub parameters: Vec<(Name, Node)>,
-    pub steps: Vec<Step>,
+    pub parameters: Vec<(Name, YamlNode)>,
+    pub steps: Vec<BlockStep>,
     /// The results that others may read under names of the instance; the first is the instance's own.
     pub outputs: Vec<String>,
 }
@@ -63,15 +63,15 @@ impl Block {
     }
 }
 
-pub fn instances(steps: &[Step]) -> Vec<String> {
-    steps.iter().filter_map(|step| if let Step::Use(used) = step { Some(used.instance.text.clone()) } else { None }).collect()
+pub fn instances(steps: &[BlockStep]) -> Vec<String> {
+    steps.iter().filter_map(|step| if let BlockStep::Use(used) = step { Some(used.instance.text.clone()) } else { None }).collect()
 }
 
 /// What a step assigns.
-fn result(step: &Step) -> Option<Name> {
+fn result(step: &BlockStep) -> Option<Name> {
     match step {
-        Step::Use(used) => Some(used.instance.clone()),
-        Step::Plain(phrase) => match phrase.words().first().map(|word| &word.token) {
+        BlockStep::Use(used) => Some(used.instance.clone()),
+        BlockStep::Plain(phrase) => match phrase.words().first().map(|word| &word.token) {
             Some(Token::Name { text, .. }) => Some(Name { place: phrase.place_of(0), text: text.clone() }),
             _ => None,
         },
@@ -79,9 +79,9 @@ fn result(step: &Step) -> Option<Name> {
 }
 
 /// The blocks of a recipe whose other sections are `recipe`.
-pub fn read(node: &Node, recipe: &[(Name, Node)], source: &Source, problems: &mut Problems) -> Blocks {
+pub fn read(node: &YamlNode, recipe: &[(Name, YamlNode)], source: &RecipeText, problems: &mut Problems) -> Blocks {
     let mut blocks: Blocks = IndexMap::new();
-    let Value::Map(entries) = &node.value else {
+    let YamlValue::Map(entries) = &node.value else {
         wrong(problems, node.place, "`blocks`", "a mapping from names to blocks");
         return blocks;
     };
@@ -97,7 +97,7 @@ pub fn read(node: &Node, recipe: &[(Name, Node)], source: &Source, problems: &mu
     }
     // Which names are those of blocks is known only now.
     for (name, phrases) in steps {
-        let steps: Vec<Step> = phrases.iter().filter_map(|phrase| Step::read(phrase, &blocks, problems)).collect();
+        let steps: Vec<BlockStep> = phrases.iter().filter_map(|phrase| BlockStep::read(phrase, &blocks, problems)).collect();
         if let Some(block) = blocks.get_mut(&name) {
             block.steps = steps;
             settle_outputs(block, problems);
@@ -112,12 +112,12 @@ pub fn read(node: &Node, recipe: &[(Name, Node)], source: &Source, problems: &mu
     blocks
 }
 
-fn block(name: &Name, node: &Node, source: &Source, problems: &mut Problems) -> (Block, Vec<Phrase>) {
+fn block(name: &Name, node: &YamlNode, source: &RecipeText, problems: &mut Problems) -> (Block, Vec<Phrase>) {
     let (dims, constants, inputs, parameters, outputs) = (vec![], vec![], vec![], vec![], vec![]);
     let mut block = Block { name: name.clone(), dims, constants, inputs, parameters, outputs, steps: vec![] };
     let mut steps = Vec::new();
     let what = format!("the block `{}`", name.text);
-    let Value::Map(entries) = &node.value else {
+    let YamlValue::Map(entries) = &node.value else {
         wrong(problems, node.place, &what, "a mapping with `inputs` and `steps`");
         return (block, steps);
     };
@@ -164,15 +164,15 @@ fn block(name: &Name, node: &Node, source: &Source, problems: &mut Problems) -> 
 }
 
 /// Sizes or constants: numbers, expressions, or nothing where each use gives one.
-fn numbers(node: &Node, what: &str, source: &Source, problems: &mut Problems) -> Vec<(Name, Option<Phrase>)> {
+fn numbers(node: &YamlNode, what: &str, source: &RecipeText, problems: &mut Problems) -> Vec<(Name, Option<Phrase>)> {
     let mut found = Vec::new();
     for (name, node) in mapping(node, what, problems) {
         usable(name, problems);
         let value = match &node.value {
-            Value::Null => None,
-            Value::Int(number) => Some(Phrase::at(node.place, number.to_string())),
-            Value::Float(_, written) => Some(Phrase::at(node.place, written.clone())),
-            Value::Text(text) => Some(Phrase::written(node.place, text, source)),
+            YamlValue::Null => None,
+            YamlValue::Int(number) => Some(Phrase::at(node.place, number.to_string())),
+            YamlValue::Float(_, written) => Some(Phrase::at(node.place, written.clone())),
+            YamlValue::Text(text) => Some(Phrase::written(node.place, text, source)),
             _ => {
                 wrong(problems, node.place, &format!("`{}`", name.text), "a number, an expression, or nothing where each use gives one");
                 None
@@ -183,10 +183,10 @@ fn numbers(node: &Node, what: &str, source: &Source, problems: &mut Problems) ->
     found
 }
 
-fn mapping<'a>(node: &'a Node, what: &str, problems: &mut Problems) -> &'a [(Name, Node)] {
+fn mapping<'a>(node: &'a YamlNode, what: &str, problems: &mut Problems) -> &'a [(Name, YamlNode)] {
     match &node.value {
-        Value::Map(entries) => entries,
-        Value::Null => &[],
+        YamlValue::Map(entries) => entries,
+        YamlValue::Null => &[],
         _ => {
             wrong(problems, node.place, &format!("{what} of a block"), "a mapping");
             &[]
@@ -194,12 +194,12 @@ fn mapping<'a>(node: &'a Node, what: &str, problems: &mut Problems) -> &'a [(Nam
     }
 }
 
-fn words(node: &Node, what: &str, problems: &mut Problems) -> Vec<Name> {
-    let word = |item: &Node| match &item.value {
-        Value::Text(text) => Some(Name { place: item.place, text: text.clone() }),
+fn words(node: &YamlNode, what: &str, problems: &mut Problems) -> Vec<Name> {
+    let word = |item: &YamlNode| match &item.value {
+        YamlValue::Text(text) => Some(Name { place: item.place, text: text.clone() }),
         _ => None,
     };
-    let found = if let Value::List(items) = &node.value { items.iter().map(word).collect() } else { None };
+    let found = if let YamlValue::List(items) = &node.value { items.iter().map(word).collect() } else { None };
     found.unwrap_or_else(|| {
         wrong(problems, node.place, what, "a list of names, such as [n, c]");
         vec![]
@@ -207,13 +207,13 @@ fn words(node: &Node, what: &str, problems: &mut Problems) -> Vec<Name> {
 }
 
 /// The steps of a section. `None` where it is no list, which its reader reports.
-pub fn phrases(node: &Node, source: &Source, problems: &mut Problems) -> Option<Vec<Phrase>> {
-    let Value::List(items) = &node.value else {
+pub fn phrases(node: &YamlNode, source: &RecipeText, problems: &mut Problems) -> Option<Vec<Phrase>> {
+    let YamlValue::List(items) = &node.value else {
         wrong(problems, node.place, "`steps`", "a list of steps, each `- name[index, …] = expression`");
         return None;
     };
-    let phrase = |item: &Node| match &item.value {
-        Value::Text(text) => Some(Phrase::written(item.place, text, source)),
+    let phrase = |item: &YamlNode| match &item.value {
+        YamlValue::Text(text) => Some(Phrase::written(item.place, text, source)),
         _ => {
             wrong(problems, item.place, "a step", "a text");
             None
@@ -222,7 +222,7 @@ pub fn phrases(node: &Node, source: &Source, problems: &mut Problems) -> Option<
     items.iter().map(phrase).collect()
 }
 
-fn wrong(problems: &mut Problems, place: Place, what: &str, expected: &str) {
+fn wrong(problems: &mut Problems, place: SourceLocation, what: &str, expected: &str) {
     problems.add(place, Problem::WrongKind { what: what.into(), expected: expected.into() });
 }
 
@@ -239,8 +239,8 @@ fn settle_outputs(block: &mut Block, problems: &mut Problems) {
     let mut read: IndexSet<String> = IndexSet::new();
     for step in &block.steps {
         match step {
-            Step::Plain(phrase) => read.extend(phrase.mentions().into_iter().skip(1).map(|mention| mention.text)),
-            Step::Use(used) => read.extend(used.tensors.iter().map(|name| name.text.clone())),
+            BlockStep::Plain(phrase) => read.extend(phrase.mentions().into_iter().skip(1).map(|mention| mention.text)),
+            BlockStep::Use(used) => read.extend(used.tensors.iter().map(|name| name.text.clone())),
         }
     }
     let unread: Vec<&Name> = results.iter().filter(|name| !read.contains(&name.text)).collect();
@@ -261,7 +261,7 @@ fn settle_outputs(block: &mut Block, problems: &mut Problems) {
 }
 
 /// Reports names in a block that neither it nor the recipe declares.
-fn names_are_known(block: &Block, recipe: &[(Name, Node)], problems: &mut Problems) {
+fn names_are_known(block: &Block, recipe: &[(Name, YamlNode)], problems: &mut Problems) {
     let mut known: IndexSet<String> = block.declares().into_iter().map(|name| name.text).collect();
     known.extend(block.inputs.iter().flat_map(|(_, dims)| dims).map(|dim| dim.text.clone()));
     known.extend(block.results());
@@ -269,7 +269,7 @@ fn names_are_known(block: &Block, recipe: &[(Name, Node)], problems: &mut Proble
         known.extend(declared(recipe, section).map(|(name, _)| name.text.clone()));
     }
     let instances = block.instances();
-    let mut check = |name: &str, place: Place| {
+    let mut check = |name: &str, place: SourceLocation| {
         if !known.contains(name) && !is_inner(name, &instances) {
             let hint = nearest(name, known.iter().map(String::as_str));
             problems.add(place, Problem::UnknownInBlock { name: name.into(), block: block.name.text.clone(), hint });
@@ -278,8 +278,8 @@ fn names_are_known(block: &Block, recipe: &[(Name, Node)], problems: &mut Proble
     let mut phrases: Vec<&Phrase> = block.dims.iter().chain(&block.constants).filter_map(|(_, value)| value.as_ref()).collect();
     for step in &block.steps {
         match step {
-            Step::Plain(phrase) => phrases.push(phrase),
-            Step::Use(used) => {
+            BlockStep::Plain(phrase) => phrases.push(phrase),
+            BlockStep::Use(used) => {
                 used.tensors.iter().for_each(|name| check(&name.text, name.place));
                 phrases.extend(used.options.iter().flat_map(|(_, given)| given.phrases()));
             }
@@ -302,7 +302,7 @@ fn find_cycle(blocks: &Blocks, problems: &mut Problems) {
             return None;
         }
         path.push(name);
-        let used = block.steps.iter().filter_map(|step| if let Step::Use(used) = step { blocks.get(&used.block.text) } else { None });
+        let used = block.steps.iter().filter_map(|step| if let BlockStep::Use(used) = step { blocks.get(&used.block.text) } else { None });
         let found = used.into_iter().find_map(|inner| visit(blocks, inner, path, done));
         path.pop();
         done.insert(name);

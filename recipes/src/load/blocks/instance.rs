@@ -1,13 +1,13 @@
 //! Writes out the uses of blocks: the dims, parameters and steps of every instance, under names of its own.
 
 use super::definition::{Block, instances};
-use super::scope::{Meaning, Scope};
-use super::uses::{Given, REPEAT, Step, Use};
+use super::scope::{Meaning, NameScope};
+use super::uses::{BlockStep, Given, REPEAT, Use};
 use super::{Blocks, declared, report};
 use crate::load::names::nearest;
 use crate::load::phrase::Phrase;
-use crate::load::problem::{Place, Problem, Problems};
-use crate::load::yaml::{Name, Node, Value};
+use crate::load::problem::{Problem, Problems, SourceLocation};
+use crate::load::yaml::{Name, YamlNode, YamlValue};
 use indexmap::{IndexMap, IndexSet};
 use sdfg::syntax::Token;
 use sdfg::{Bindings, Expr};
@@ -21,8 +21,8 @@ const STEPS: usize = 1 << 16;
 pub struct Expansion<'a> {
     blocks: &'a Blocks,
     problems: &'a mut Problems,
-    pub dims: Vec<(Name, Node)>,
-    pub parameters: Vec<(Name, Node)>,
+    pub dims: Vec<(Name, YamlNode)>,
+    pub parameters: Vec<(Name, YamlNode)>,
     pub steps: Vec<Phrase>,
     pub used: IndexSet<String>,
     /// Names that are taken, with their lines.
@@ -34,14 +34,14 @@ pub struct Expansion<'a> {
 
 impl<'a> Expansion<'a> {
     /// The expansion of `steps`, where the sections of the recipe are `recipe`.
-    pub fn of(blocks: &'a Blocks, recipe: &[(Name, Node)], steps: &[Phrase], problems: &'a mut Problems) -> Self {
+    pub fn of(blocks: &'a Blocks, recipe: &[(Name, YamlNode)], steps: &[Phrase], problems: &'a mut Problems) -> Self {
         let mut taken = IndexMap::new();
-        let mut scope = Scope::default();
+        let mut scope = NameScope::default();
         for section in ["dims", "constants", "inputs", "parameters"] {
             taken.extend(declared(recipe, section).map(|(name, _)| (name.text.clone(), name.place.line)));
         }
         for (name, node) in declared(recipe, "constants") {
-            if let Value::Int(number) = node.value {
+            if let YamlValue::Int(number) = node.value {
                 scope.meanings.insert(name.text.clone(), Meaning::Number(number.to_string()));
             }
         }
@@ -49,19 +49,19 @@ impl<'a> Expansion<'a> {
         let tensors = tensors.filter_map(|(name, node)| Some((name.text.clone(), axes(node)?))).collect();
         let (dims, parameters, used) = (vec![], vec![], IndexSet::new());
         let mut all = Expansion { blocks, problems, dims, parameters, steps: vec![], used, taken, tensors, instances: 0 };
-        let steps: Vec<Step> = steps.iter().filter_map(|phrase| Step::read(phrase, blocks, all.problems)).collect();
+        let steps: Vec<BlockStep> = steps.iter().filter_map(|phrase| BlockStep::read(phrase, blocks, all.problems)).collect();
         scope.instances = instances(&steps);
         all.write(&steps, &scope);
         all
     }
 
-    fn write(&mut self, steps: &[Step], scope: &Scope) {
+    fn write(&mut self, steps: &[BlockStep], scope: &NameScope) {
         for step in steps {
             match step {
                 // Numbers of the recipe are no part of its own steps.
-                Step::Plain(phrase) if scope.within == 0 => self.plain(phrase.clone()),
-                Step::Plain(phrase) => self.plain(scope.renamed(phrase)),
-                Step::Use(used) => self.uses(used, scope),
+                BlockStep::Plain(phrase) if scope.within == 0 => self.plain(phrase.clone()),
+                BlockStep::Plain(phrase) => self.plain(scope.renamed(phrase)),
+                BlockStep::Use(used) => self.uses(used, scope),
             }
             if self.steps.len() > STEPS {
                 return;
@@ -77,7 +77,7 @@ impl<'a> Expansion<'a> {
     }
 
     /// One instance, or several of which each reads the result of the one before.
-    fn uses(&mut self, used: &Use, scope: &Scope) {
+    fn uses(&mut self, used: &Use, scope: &NameScope) {
         let Some(block) = self.blocks.get(&used.block.text) else { return };
         self.used.insert(used.block.text.clone());
         for (option, _) in &used.options {
@@ -107,7 +107,7 @@ impl<'a> Expansion<'a> {
     }
 
     /// How many instances a use makes.
-    fn count(&mut self, used: &Use, scope: &Scope) -> Option<i64> {
+    fn count(&mut self, used: &Use, scope: &NameScope) -> Option<i64> {
         let mut count: Option<(String, i64)> = None;
         for (option, given) in &used.options {
             let length = match given {
@@ -141,14 +141,14 @@ impl<'a> Expansion<'a> {
         &mut self,
         used: &Use,
         block: &Block,
-        outer: &Scope,
+        outer: &NameScope,
         at: usize,
         (name, result): (&str, &str),
         before: Option<&str>,
-    ) -> Option<Scope> {
+    ) -> Option<NameScope> {
         let within = self.problems.instance(format!("`{name}` (`{}`, line {})", block.name.text, used.block.place.line));
         let prefix = format!("{name}_");
-        let mut scope = Scope { prefix, within, instances: block.instances(), ..Scope::default() };
+        let mut scope = NameScope { prefix, within, instances: block.instances(), ..NameScope::default() };
         for (section, names) in [("dims", &block.dims), ("constants", &block.constants)] {
             for (local, _) in names {
                 let given = used.options.iter().any(|(option, _)| option.text == local.text);
@@ -189,8 +189,8 @@ impl<'a> Expansion<'a> {
                 (None, None) => continue,
             };
             // A number that is written is a size of its own; one that is computed is that number.
-            let size = phrase.text.trim().parse().map_or(Value::Text(renamed.text), Value::Int);
-            let node = Node { place: renamed.place, value: size };
+            let size = phrase.text.trim().parse().map_or(YamlValue::Text(renamed.text), YamlValue::Int);
+            let node = YamlNode { place: renamed.place, value: size };
             self.declare(local, &scope, node, true)?;
         }
         for (local, node) in &block.parameters {
@@ -213,7 +213,7 @@ impl<'a> Expansion<'a> {
     }
 
     /// Gives the inputs of a block tensors, and their dims names.
-    fn bind_inputs(&mut self, used: &Use, block: &Block, outer: &Scope, before: Option<&str>, scope: &mut Scope) -> Option<()> {
+    fn bind_inputs(&mut self, used: &Use, block: &Block, outer: &NameScope, before: Option<&str>, scope: &mut NameScope) -> Option<()> {
         if used.tensors.len() != block.inputs.len() {
             let what = match block.inputs.len() {
                 0 => "no tensor".into(),
@@ -256,8 +256,8 @@ impl<'a> Expansion<'a> {
     }
 
     /// Declares a dim or a parameter of an instance.
-    fn declare(&mut self, local: &Name, scope: &Scope, node: Node, is_dim: bool) -> Option<()> {
-        let place = Place { within: scope.within, ..local.place };
+    fn declare(&mut self, local: &Name, scope: &NameScope, node: YamlNode, is_dim: bool) -> Option<()> {
+        let place = SourceLocation { within: scope.within, ..local.place };
         let name = Name { place, text: scope.global_of(&local.text) };
         if let Some(line) = self.taken.insert(name.text.clone(), place.line) {
             self.problems.add(place, Problem::DeclaredTwice { name: name.text, line });
@@ -268,7 +268,7 @@ impl<'a> Expansion<'a> {
     }
 }
 
-impl Scope {
+impl NameScope {
     /// The name of what an instance declares itself.
     fn global_of(&self, local: &str) -> String {
         format!("{}{local}", self.prefix)
@@ -303,13 +303,13 @@ fn number(phrase: &Phrase) -> Option<String> {
 }
 
 /// The dims of a declared tensor.
-fn axes(node: &Node) -> Option<Vec<String>> {
+fn axes(node: &YamlNode) -> Option<Vec<String>> {
     let items = match &node.value {
-        Value::List(items) => items,
-        Value::Map(options) => return options.iter().find(|(key, _)| key.text == "dims").and_then(|(_, dims)| axes(dims)),
+        YamlValue::List(items) => items,
+        YamlValue::Map(options) => return options.iter().find(|(key, _)| key.text == "dims").and_then(|(_, dims)| axes(dims)),
         _ => return None,
     };
-    items.iter().map(|item| if let Value::Text(dim) = &item.value { Some(dim.clone()) } else { None }).collect()
+    items.iter().map(|item| if let YamlValue::Text(dim) = &item.value { Some(dim.clone()) } else { None }).collect()
 }
 
 /// What a step assigns, and its dims.
@@ -330,18 +330,18 @@ fn left(step: &Phrase) -> Option<(String, Vec<String>)> {
 }
 
 /// The declaration of a parameter as the whole recipe says it.
-fn parameter(node: &Node, scope: &Scope) -> Node {
+fn parameter(node: &YamlNode, scope: &NameScope) -> YamlNode {
     let renamed = |text: &String| scope.renamed(&Phrase::at(node.place, text.clone())).text;
     let value = match &node.value {
-        Value::List(items) => Value::List(items.iter().map(|item| parameter(item, scope)).collect()),
-        Value::Map(options) => Value::Map(
+        YamlValue::List(items) => YamlValue::List(items.iter().map(|item| parameter(item, scope)).collect()),
+        YamlValue::Map(options) => YamlValue::Map(
             options
                 .iter()
                 .map(|(key, value)| (key.clone(), if key.text == "dtype" { value.clone() } else { parameter(value, scope) }))
                 .collect(),
         ),
-        Value::Text(text) => Value::Text(renamed(text)),
+        YamlValue::Text(text) => YamlValue::Text(renamed(text)),
         other => other.clone(),
     };
-    Node { place: Place { within: scope.within, ..node.place }, value }
+    YamlNode { place: SourceLocation { within: scope.within, ..node.place }, value }
 }

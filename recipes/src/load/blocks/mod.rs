@@ -24,16 +24,16 @@ mod uses;
 
 pub use definition::BLOCK_KEYS;
 
-use super::problem::{Place, Problem, Problems};
-use super::source::Source;
-use super::yaml::{Name, Node, Value};
+use super::problem::{Problem, Problems, SourceLocation};
+use super::source::RecipeText;
+use super::yaml::{Name, YamlNode, YamlValue};
 use definition::Block;
 use indexmap::IndexMap;
 use instance::Expansion;
 
-/// A recipe without blocks that says the same, and the blocks that no step uses. The steps of the result are [`Value::Phrase`].
-pub fn expand(mut root: Node, source: &Source, problems: &mut Problems) -> (Node, Vec<Name>) {
-    let Value::Map(entries) = &mut root.value else { return (root, vec![]) };
+/// A recipe without blocks that says the same, and the blocks that no step uses. The steps of the result are [`YamlValue::Phrase`].
+pub fn expand(mut root: YamlNode, source: &RecipeText, problems: &mut Problems) -> (YamlNode, Vec<Name>) {
+    let YamlValue::Map(entries) = &mut root.value else { return (root, vec![]) };
     let Some(at) = entries.iter().position(|(key, _)| key.text == "blocks") else { return (root, vec![]) };
     let (_, node) = entries.remove(at);
     let blocks = definition::read(&node, entries, source, problems);
@@ -50,38 +50,39 @@ pub fn expand(mut root: Node, source: &Source, problems: &mut Problems) -> (Node
     for (key, node) in entries.iter_mut() {
         if key.text == "steps" {
             let steps = expansion.steps.iter();
-            node.value = Value::List(steps.map(|step| Node { place: step.place, value: Value::Phrase(step.clone()) }).collect());
+            node.value =
+                YamlValue::List(steps.map(|step| YamlNode { place: step.place, value: YamlValue::Phrase(step.clone()) }).collect());
         }
     }
     (root, unused)
 }
 
 /// Adds declarations to a section, which is made if there is none. What is no mapping is left as it is, for its reader to report.
-fn append(entries: &mut Vec<(Name, Node)>, key: &str, added: Vec<(Name, Node)>) {
+fn append(entries: &mut Vec<(Name, YamlNode)>, key: &str, added: Vec<(Name, YamlNode)>) {
     if added.is_empty() {
         return;
     }
     match entries.iter_mut().find(|(name, _)| name.text == key) {
-        Some((_, Node { value: Value::Map(declared), .. })) => declared.extend(added),
-        Some((_, node)) if matches!(node.value, Value::Null) => node.value = Value::Map(added),
+        Some((_, YamlNode { value: YamlValue::Map(declared), .. })) => declared.extend(added),
+        Some((_, node)) if matches!(node.value, YamlValue::Null) => node.value = YamlValue::Map(added),
         Some(_) => {}
         None => {
-            let name = Name { place: Place::START, text: key.into() };
-            entries.push((name, Node { place: Place::START, value: Value::Map(added) }));
+            let name = Name { place: SourceLocation::START, text: key.into() };
+            entries.push((name, YamlNode { place: SourceLocation::START, value: YamlValue::Map(added) }));
         }
     }
 }
 
 /// The names that a section of the recipe declares.
-fn declared<'a>(entries: &'a [(Name, Node)], section: &str) -> impl Iterator<Item = &'a (Name, Node)> {
+fn declared<'a>(entries: &'a [(Name, YamlNode)], section: &str) -> impl Iterator<Item = &'a (Name, YamlNode)> {
     let node = entries.iter().find(|(key, _)| key.text == section).map(|(_, node)| node);
-    let declared = node.map_or(&[][..], |node| if let Value::Map(declared) = &node.value { declared } else { &[] });
+    let declared = node.map_or(&[][..], |node| if let YamlValue::Map(declared) = &node.value { declared } else { &[] });
     declared.iter()
 }
 
 /// Blocks by name.
 type Blocks = IndexMap<String, Block>;
 
-fn report(problems: &mut Problems, place: Place, why: String) {
+fn report(problems: &mut Problems, place: SourceLocation, why: String) {
     problems.add(place, Problem::BlockUse(why));
 }

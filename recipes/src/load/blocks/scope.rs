@@ -15,7 +15,7 @@ pub enum Meaning {
 
 /// The names of one instance, or of the recipe itself.
 #[derive(Clone, Debug, Default)]
-pub struct Scope {
+pub struct NameScope {
     /// Begins the names of all that is declared in it; empty for the recipe.
     pub prefix: String,
     /// The number of the instance; 0 for the recipe.
@@ -25,7 +25,7 @@ pub struct Scope {
     pub instances: Vec<String>,
 }
 
-impl Scope {
+impl NameScope {
     /// What a name is in the whole recipe.
     pub fn global(&self, name: &str) -> String {
         match self.meanings.get(name) {

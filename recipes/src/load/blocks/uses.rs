@@ -11,7 +11,7 @@ use std::ops::Range;
 pub const REPEAT: &str = "repeat";
 
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum BlockStep {
     Plain(Phrase),
     Use(Use),
 }
@@ -33,15 +33,15 @@ pub enum Given {
     Each(Vec<Phrase>),
 }
 
-impl Step {
+impl BlockStep {
     /// Reads a step. `None` after an error, which has been reported.
-    pub fn read(phrase: &Phrase, blocks: &Blocks, problems: &mut Problems) -> Option<Step> {
+    pub fn read(phrase: &Phrase, blocks: &Blocks, problems: &mut Problems) -> Option<BlockStep> {
         let words = phrase.words();
         let is_use = |at: usize| match (words.get(at).map(|w| &w.token), words.get(at + 1).map(|w| &w.token)) {
             (Some(Token::Name { text, .. }), Some(Token::Sign("("))) => blocks.contains_key(text),
             _ => false,
         };
-        let Some(at) = (0..words.len()).find(|at| is_use(*at)) else { return Some(Step::Plain(phrase.clone())) };
+        let Some(at) = (0..words.len()).find(|at| is_use(*at)) else { return Some(BlockStep::Plain(phrase.clone())) };
         let block = name(phrase, &words[at])?;
         let alone = at == 2 && matches!(words[1].token, Token::Sign("=")) && closing(&words, at + 1) == Some(words.len() - 1);
         let Some(instance) = words.first().and_then(|word| name(phrase, word)).filter(|_| alone) else {
@@ -90,7 +90,7 @@ impl Step {
                 }
             }
         }
-        Some(Step::Use(Use { instance, block, tensors, options }))
+        Some(BlockStep::Use(Use { instance, block, tensors, options }))
     }
 }
 

@@ -2,24 +2,24 @@
 
 use crate::load::context::Context;
 use crate::load::names::nearest;
-use crate::load::parser::{Argument, Ast, Node};
-use crate::load::problem::{Place, Problem};
+use crate::load::parser::{Argument, Ast, ParsedExpr};
+use crate::load::problem::{Problem, SourceLocation};
 use crate::load::subscript::{self, Brackets};
 use crate::load::value::Value;
 use sdfg::{Binary, Bindings, Scalar, Unary};
 
 pub struct Call<'a, 'r> {
     pub context: &'r mut dyn Context,
-    pub place: Place,
+    pub place: SourceLocation,
     pub name: &'static str,
-    pub operands: Vec<&'a Node>,
+    pub operands: Vec<&'a ParsedExpr>,
     pub options: &'a [Argument],
     /// Indices that the result has.
     pub kept: &'a [String],
 }
 
 impl Call<'_, '_> {
-    pub fn option(&self, name: &str) -> Option<&Node> {
+    pub fn option(&self, name: &str) -> Option<&ParsedExpr> {
         self.options.iter().find(|a| a.option.as_ref().is_some_and(|o| o.text == name)).map(|a| &a.value)
     }
 
@@ -47,7 +47,7 @@ impl Call<'_, '_> {
     }
 
     /// An option's value where it must be a number.
-    pub fn number(&mut self, name: &str) -> Option<(Place, f64)> {
+    pub fn number(&mut self, name: &str) -> Option<(SourceLocation, f64)> {
         let node = self.option(name)?.clone();
         let value = self.context.value(&node, self.kept)?;
         let number = if let Value::Scalar(s) = &value { s.constant(&Bindings::new()).ok() } else { None };
@@ -58,7 +58,7 @@ impl Call<'_, '_> {
     }
 
     /// The indices after `over:`, each a dim, each once.
-    pub fn over(&mut self) -> Option<Vec<(Place, String)>> {
+    pub fn over(&mut self) -> Option<Vec<(SourceLocation, String)>> {
         let node = self.option("over")?.clone();
         let items = match &node.ast {
             Ast::Word(_) => std::slice::from_ref(&node),
@@ -67,7 +67,7 @@ impl Call<'_, '_> {
         };
         let dims = subscript::dims(Brackets::List, items);
         let dims = dims.map_err(|(place, problem)| self.context.problems().add(place, problem)).ok()?;
-        let names: Vec<(Place, String)> = dims.into_iter().map(|dim| (dim.place, dim.text)).collect();
+        let names: Vec<(SourceLocation, String)> = dims.into_iter().map(|dim| (dim.place, dim.text)).collect();
         let before = self.context.problems().failures();
         for (n, (place, name)) in names.iter().enumerate() {
             if !self.context.header().is_index(name) {
@@ -81,7 +81,7 @@ impl Call<'_, '_> {
     }
 
     /// Every index of `over` must be one of the operand's.
-    pub fn within(&mut self, over: Vec<(Place, String)>, of: &Value) -> Option<Vec<String>> {
+    pub fn within(&mut self, over: Vec<(SourceLocation, String)>, of: &Value) -> Option<Vec<String>> {
         let before = self.context.problems().failures();
         let indices = of.indices(&|name| self.context.header().is_index(name));
         for (place, index) in &over {

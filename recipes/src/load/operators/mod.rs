@@ -19,8 +19,8 @@ pub mod sugar;
 
 use super::context::Context;
 use super::names::nearest;
-use super::parser::{Argument, Ast, Node};
-use super::problem::{Hint, Place, Problem};
+use super::parser::{Argument, Ast, ParsedExpr};
+use super::problem::{Hint, Problem, SourceLocation};
 use super::value::Value;
 use call::Call;
 
@@ -61,7 +61,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// The arguments that are expressions: all but `over`, `form` and the dim of `size`.
-pub fn operands<'a>(name: &str, arguments: &'a [Argument]) -> impl Iterator<Item = &'a Node> {
+pub fn operands<'a>(name: &str, arguments: &'a [Argument]) -> impl Iterator<Item = &'a ParsedExpr> {
     let none = name == "size";
     let plain = |a: &&Argument| a.option.as_ref().is_none_or(|o| !matches!(o.text.as_str(), "over" | "form"));
     arguments.iter().filter(move |a| !none && plain(a)).map(|a| &a.value)
@@ -81,7 +81,7 @@ pub fn bound(name: &str, arguments: &[Argument]) -> Vec<String> {
 }
 
 /// The value of a call where the indices `kept` are bound. `None` after an error, which has been reported.
-pub fn call(context: &mut dyn Context, place: Place, name: &str, arguments: &[Argument], kept: &[String]) -> Option<Value> {
+pub fn call(context: &mut dyn Context, place: SourceLocation, name: &str, arguments: &[Argument], kept: &[String]) -> Option<Value> {
     let Some(operator) = all().find(|o| o.name == name) else {
         let hint = elsewhere::instead(name).map_or_else(|| nearest(name, names()), Hint::Instead);
         context.problems().add(place, Problem::UnknownOperator { name: name.into(), hint });
@@ -94,7 +94,7 @@ pub fn call(context: &mut dyn Context, place: Place, name: &str, arguments: &[Ar
             context.problems().add(option.place, Problem::UnknownOption { operator: name.into(), option: option.text.clone(), hint });
         }
     }
-    let operands: Vec<&Node> = arguments.iter().filter(|a| a.option.is_none()).map(|a| &a.value).collect();
+    let operands: Vec<&ParsedExpr> = arguments.iter().filter(|a| a.option.is_none()).map(|a| &a.value).collect();
     let (least, most) = operator.operands;
     let twice = arguments.iter().enumerate().any(|(n, a)| a.option.is_some() && arguments.iter().take(n).any(|b| same_option(a, b)));
     if operands.len() < least || operands.len() > most || twice {

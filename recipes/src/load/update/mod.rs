@@ -10,9 +10,9 @@ use super::header::{Header, Tensor};
 use super::lexer;
 use super::lower::Lowering;
 use super::names::{nearest, usable};
-use super::parser::{self, Ast, Node};
+use super::parser::{self, Ast, ParsedExpr};
 use super::phrase::Phrase;
-use super::problem::{Place, Problem, Problems};
+use super::problem::{Problem, Problems, SourceLocation};
 use super::resolve::{Absence, Resolver};
 use super::steps::{Assigned, beyond, names};
 use super::value::Value;
@@ -50,7 +50,7 @@ fn new(name: &str) -> String {
 }
 
 /// Reads the lines. State that optimizers keep is added to the tensors of `header`.
-pub fn read(header: &mut Header, trains: bool, results: &IndexMap<String, Place>, problems: &mut Problems) -> Updates {
+pub fn read(header: &mut Header, trains: bool, results: &IndexMap<String, SourceLocation>, problems: &mut Problems) -> Updates {
     let mut written = Vec::new();
     for text in header.update.clone() {
         problems.enter(text.place.within);
@@ -77,7 +77,7 @@ pub fn read(header: &mut Header, trains: bool, results: &IndexMap<String, Place>
         }
     }
     let mut updates = Updates::default();
-    let mut places: IndexMap<String, Place> = IndexMap::new();
+    let mut places: IndexMap<String, SourceLocation> = IndexMap::new();
     for line in &lines {
         problems.enter(line.within);
         updates.add(line, header, (trains, results), &mut places, problems);
@@ -87,7 +87,7 @@ pub fn read(header: &mut Header, trains: bool, results: &IndexMap<String, Place>
 }
 
 /// A line that has an `=` is a step; any other is the call of an optimizer.
-fn line(text: &Phrase) -> Result<Written, (Place, Problem)> {
+fn line(text: &Phrase) -> Result<Written, (SourceLocation, Problem)> {
     let start = text.places.first().copied().unwrap_or(text.place);
     let words = || lexer::words(&text.text, &text.places, start);
     let assigns = text.words().iter().any(|word| word.token == sdfg::syntax::Token::Sign("="));
@@ -121,8 +121,8 @@ impl Updates {
         &mut self,
         line: &Line,
         header: &mut Header,
-        (trains, results): (bool, &IndexMap<String, Place>),
-        places: &mut IndexMap<String, Place>,
+        (trains, results): (bool, &IndexMap<String, SourceLocation>),
+        places: &mut IndexMap<String, SourceLocation>,
         problems: &mut Problems,
     ) {
         let Line { step, made, .. } = line;
@@ -190,12 +190,12 @@ impl Updates {
     }
 }
 
-fn sdfg_value(resolver: &mut Resolver, node: &Node, left: &[String]) -> Option<Value> {
+fn sdfg_value(resolver: &mut Resolver, node: &ParsedExpr, left: &[String]) -> Option<Value> {
     use super::context::Context;
     resolver.value(node, left)
 }
 
-fn result(place: Place, dims: Vec<String>, dtype: Dtype) -> Tensor {
+fn result(place: SourceLocation, dims: Vec<String>, dtype: Dtype) -> Tensor {
     Tensor { place, dims, dtype, role: Role::Transient, grad: false, range: None, initial: None, sound: true }
 }
 

@@ -6,8 +6,8 @@
 
 use super::super::header::{Header, Tensor};
 use super::super::names::nearest;
-use super::super::parser::{self, Argument, Ast, Node};
-use super::super::problem::{Place, Problem, Problems};
+use super::super::parser::{self, Argument, Ast, ParsedExpr};
+use super::super::problem::{Problem, Problems, SourceLocation};
 use super::super::steps::Assigned;
 use super::super::yaml::Name;
 use super::super::{lexer, phrase::Phrase};
@@ -156,8 +156,8 @@ impl Optimizers {
     fn parameters(&self, header: &Header, name: &Name, arguments: &[Argument], problems: &mut Problems) -> Vec<String> {
         let trained = |name: &str| header.tensors.contains_key(&format!("d_{name}"));
         let of = |role: Role| header.tensors.iter().filter(move |(_, t)| t.role == role && t.initial.is_none()).map(|(name, _)| name);
-        let operands: Vec<&Node> = arguments.iter().filter(|a| a.option.is_none()).map(|a| &a.value).collect();
-        let named: Vec<&Node> =
+        let operands: Vec<&ParsedExpr> = arguments.iter().filter(|a| a.option.is_none()).map(|a| &a.value).collect();
+        let named: Vec<&ParsedExpr> =
             operands.iter().flat_map(|o| if let Ast::List(nodes) = &o.ast { nodes.iter().collect() } else { vec![*o] }).collect();
         if operands.is_empty() {
             let all: Vec<String> = of(Role::Parameter).filter(|p| trained(p) && !self.taken.contains(p)).cloned().collect();
@@ -181,9 +181,9 @@ impl Optimizers {
     }
 
     /// The lines that bound the norm of all gradients together; the name of the number that each is multiplied by.
-    fn clipped(&self, header: &Header, parameters: &[String], most: &Ast, place: Place, lines: &mut Vec<Assigned>) -> String {
+    fn clipped(&self, header: &Header, parameters: &[String], most: &Ast, place: SourceLocation, lines: &mut Vec<Assigned>) -> String {
         let at = |ast: Ast| node(place, ast);
-        let mut all: Option<Node> = None;
+        let mut all: Option<ParsedExpr> = None;
         for parameter in parameters {
             let gradient = || at(Ast::Word(format!("d_{parameter}")));
             let square = at(product(gradient(), gradient()));
@@ -234,7 +234,7 @@ fn options(optimizer: &Optimizer, name: &Name, arguments: &[Argument], problems:
 }
 
 /// Declares the state of an optimizer, 0 before the first step.
-fn declare(header: &mut Header, name: &str, place: Place, dims: Vec<String>, positive: bool, problems: &mut Problems) {
+fn declare(header: &mut Header, name: &str, place: SourceLocation, dims: Vec<String>, positive: bool, problems: &mut Problems) {
     if let Some(line) = header.declared(name) {
         return problems.add(place, Problem::DeclaredTwice { name: name.into(), line });
     }
@@ -245,19 +245,19 @@ fn declare(header: &mut Header, name: &str, place: Place, dims: Vec<String>, pos
     header.tensors.insert(name.into(), tensor);
 }
 
-fn node(place: Place, ast: Ast) -> Node {
-    Node { place, ast }
+fn node(place: SourceLocation, ast: Ast) -> ParsedExpr {
+    ParsedExpr { place, ast }
 }
 
 fn word(name: &str, stands_for: &str) -> (String, Ast) {
     (name.to_string(), Ast::Word(stands_for.to_string()))
 }
 
-fn product(a: Node, b: Node) -> Ast {
+fn product(a: ParsedExpr, b: ParsedExpr) -> Ast {
     Ast::Binary(Binary::Mul, Box::new(a), Box::new(b))
 }
 
-fn sum(of: Node, dims: &[String], place: Place) -> Ast {
+fn sum(of: ParsedExpr, dims: &[String], place: SourceLocation) -> Ast {
     let over = dims.iter().map(|dim| node(place, Ast::Word(dim.clone()))).collect();
     let option = Some(Name { place, text: "over".into() });
     let of = Argument { option: None, value: of };
@@ -265,13 +265,13 @@ fn sum(of: Node, dims: &[String], place: Place) -> Ast {
 }
 
 /// A line that assigns a whole tensor.
-fn assigned(target: &str, place: Place, dims: Vec<String>, value: Node) -> Assigned {
+fn assigned(target: &str, place: SourceLocation, dims: Vec<String>, value: ParsedExpr) -> Assigned {
     let indices = dims.into_iter().map(|text| Name { place, text }).collect();
     Assigned { name: Name { place, text: target.into() }, indices, value }
 }
 
 /// A formula, all of it at one place, with names replaced.
-fn expression(formula: &str, with: &BTreeMap<String, Ast>, place: Place) -> Node {
+fn expression(formula: &str, with: &BTreeMap<String, Ast>, place: SourceLocation) -> ParsedExpr {
     let phrase = Phrase::at(place, formula.into());
     let read = lexer::words(&phrase.text, &phrase.places, place).and_then(parser::expression);
     // The formulas are those of this file, and tests read all of them.
@@ -280,7 +280,7 @@ fn expression(formula: &str, with: &BTreeMap<String, Ast>, place: Place) -> Node
     read
 }
 
-fn replace(node: &mut Node, with: &BTreeMap<String, Ast>) {
+fn replace(node: &mut ParsedExpr, with: &BTreeMap<String, Ast>) {
     match &mut node.ast {
         Ast::Word(name) => {
             if let Some(other) = with.get(name) {
@@ -305,7 +305,7 @@ mod tests {
     fn every_formula_can_be_read() {
         let formulas = ALL.iter().flat_map(|o| o.shared.into_iter().chain(o.rules.iter().map(|(_, rule)| *rule)));
         for formula in formulas.chain(["t + 1", "min(1, norm / (sqrt(all) + eps))"]) {
-            assert_ne!(expression(formula, &BTreeMap::new(), Place::START).ast, Ast::Number(f64::NAN), "{formula}");
+            assert_ne!(expression(formula, &BTreeMap::new(), SourceLocation::START).ast, Ast::Number(f64::NAN), "{formula}");
         }
     }
 }

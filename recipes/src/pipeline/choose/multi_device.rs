@@ -11,7 +11,7 @@ use bench::unit::Bytes;
 use kernels::pool::Pool;
 use layouts::Store;
 use layouts::candidates::Shard;
-use layouts::record::Cache;
+use layouts::record::CacheState;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub struct Shared<'a> {
     pub shard: Shard,
     pub interrupt: &'a AtomicBool,
     /// The state of the caches when timed runs begin.
-    pub cache: Cache,
+    pub cache: CacheState,
     /// Bytes that each device may fill, if not all of its memory.
     pub memory: Option<Bytes>,
     /// Called after every configuration of any device.

@@ -3,8 +3,8 @@
 use crate::pipeline::PipelineError;
 use layouts::certificate::Certificate;
 use layouts::count::{Count, Effort, within};
-use layouts::exact::{Limits, Optimum, Progress, Watch};
-use layouts::record::Cache;
+use layouts::exact::{OnProgress, Optimum, SearchLimits, SearchProgress};
+use layouts::record::CacheState;
 use layouts::relayout::RelayoutCosts;
 use layouts::robust::{Robustness, robustness};
 use layouts::selection::{choose, exactly, optimum, top, write_out};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub struct Decision {
     pub name: String,
     /// The state of the caches in timed runs.
-    pub cache: Cache,
+    pub cache: CacheState,
     /// One for each method; the exact one first.
     pub selections: Vec<Selection>,
     /// The best selections, best first.
@@ -38,11 +38,11 @@ pub struct Decision {
 }
 
 /// Limits for problems that are solved many times.
-const AGAIN: Limits = Limits { table: 1 << 18, work: 1 << 28 };
+const AGAIN: SearchLimits = SearchLimits { table: 1 << 18, work: 1 << 28 };
 
 /// Analyses besides the selection and its proof.
 #[derive(Default)]
-pub struct Asked<'a> {
+pub struct SolveRequest<'a> {
     /// The number of best selections to list.
     pub choices: usize,
     /// The number of resamplings of times; and a callback that gets the number of those done and returns whether to continue.
@@ -60,9 +60,9 @@ pub fn decide(
     name: &str,
     program: &SelectionProblem,
     store: &Store,
-    asked: &Asked,
-    limits: Limits,
-    watch: Watch,
+    asked: &SolveRequest,
+    limits: SearchLimits,
+    watch: OnProgress,
 ) -> Result<Decision, PipelineError> {
     let costs = RelayoutCosts::new(program, store);
     let model = Model::new(program, store, &costs)?;
@@ -97,7 +97,7 @@ pub fn decide(
 pub struct StackDecision {
     pub name: String,
     /// The state of the caches in timed runs.
-    pub cache: Cache,
+    pub cache: CacheState,
     /// Containers of a layer, each with the container of the next layer that it is the same as.
     pub joins: Joins,
     pub total_ms: f64,
@@ -126,14 +126,14 @@ pub fn decide_stack(
     program: &SelectionProblem,
     store: &Store,
     (count, joins): (usize, &Joins),
-    limits: Limits,
-    watch: Watch,
+    limits: SearchLimits,
+    watch: OnProgress,
 ) -> Result<StackDecision, PipelineError> {
     let costs = RelayoutCosts::new(program, store);
     let model = Model::new(program, store, &costs)?;
     let joins = if joins.is_empty() { stack::joins(program)? } else { joins.clone() };
     // The sum of separate layers bounds the joint solution from above.
-    let alone = optimum(&model, limits, &mut |p| watch(Progress { total: p.total.saturating_mul(count as i64), bound: 0, ..p }));
+    let alone = optimum(&model, limits, &mut |p| watch(SearchProgress { total: p.total.saturating_mul(count as i64), bound: 0, ..p }));
     let stacked = stack::solve(&model, &joins, count, &[[alone.held, alone.variants].concat()], limits, watch)?;
     let mut choices: Vec<(&Vec<u16>, StackChoice)> = Vec::new();
     for (n, values) in stacked.layers.iter().enumerate() {

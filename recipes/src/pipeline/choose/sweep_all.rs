@@ -10,11 +10,11 @@ use crate::pipeline::measure::{
 use crate::pipeline::oracle::{Expectation, with_small_sizes};
 use crate::pipeline::run::{Candidate, Target};
 use crate::pipeline::variants::{KernelSource, PartialFusionLog, Programs, Variant, VariantId, VariantKey, merge_variants};
-use crate::timings::{Phase, during, enter};
+use crate::timings::{CommandPhase, during, enter};
 use bench::unit::significant;
 use kernels::KernelSpecs;
 use kernels::device::Device;
-use layouts::exact::Limits;
+use layouts::exact::SearchLimits;
 use layouts::{Finish, Method, SelectError, Selection, Store};
 use sdfg::Sdfg;
 use sdfg::config::Configuration;
@@ -242,7 +242,7 @@ fn unreached(variants: &[Variant], unaffordable: &[(usize, String)]) -> Option<S
 
 /// Milliseconds of a program's best selection, or of a good one where the best takes long to find.
 fn quick(problem: &layouts::SelectionProblem, store: &Store) -> Option<f64> {
-    during(Phase::Select, || layouts::select(problem, store, Method::Exact, QUICK)).ok().map(|s| s.total_ms)
+    during(CommandPhase::Select, || layouts::select(problem, store, Method::Exact, QUICK)).ok().map(|s| s.total_ms)
 }
 
 /// Whether earlier sweeps have spent a first look's share of the budget on a program.
@@ -273,8 +273,9 @@ fn combine(
     let expected: OnceCell<Expectation> = OnceCell::new();
     let mut found: Option<(Variant, SweptProgram)> = None;
     for round in 1..=POLICY.merging_rounds {
-        let variants =
-            during(Phase::Select, || layouts::select(&among, with.store, Method::Exact, Limits::default()))?.configuration.variants;
+        let variants = during(CommandPhase::Select, || layouts::select(&among, with.store, Method::Exact, SearchLimits::default()))?
+            .configuration
+            .variants;
         if labels[..competing].iter().any(|label| among.programs.get(label) == Some(&variants)) {
             return Ok(None);
         }
@@ -287,7 +288,7 @@ fn combine(
         }
         // The program is checked before it is timed: the same name could stand for different values in two programs.
         let computed = || expected.get_or_init(|| Expectation::of(&first)).difference(&with_small_sizes(&variant.program));
-        if let Some(wrong) = during(Phase::Check, computed) {
+        if let Some(wrong) = during(CommandPhase::Check, computed) {
             return Err(PipelineError::Combined(format!("they would compute something else: {wrong}")));
         }
         // The last round measures nothing new, so that its selection stands.
@@ -322,7 +323,7 @@ pub struct Choices {
 /// # Errors
 /// No variant with a selection.
 pub fn choose(sweeps: &SweptPrograms, store: &Store) -> Result<(Vec<Choices>, Vec<String>), PipelineError> {
-    let _phase = enter(Phase::Select);
+    let _phase = enter(CommandPhase::Select);
     let (mut found, mut left_out) = (Vec::new(), Vec::new());
     let mut none = None;
     for (n, swept) in sweeps.variants.iter().enumerate() {

@@ -4,13 +4,13 @@ use super::phase_times::PhaseTimes;
 use super::scratch_operands::{ScratchBuffer, ScratchOperands};
 use super::swept_kernel::{SweptKernel, rank_all};
 use crate::pipeline::oracle::{RUN, Reference, ReferenceCache, SEED, tensors, with_small_sizes_for, within_jumps};
-use crate::timings::{Phase, during, enter};
+use crate::timings::{CommandPhase, during, enter};
 use kernels::device::{CompileRequest, Device, DeviceMemory, Recording};
 use kernels::error::Blame;
 use kernels::pool::Pool;
 use kernels::{CancelToken, Completion, Executable, KernelError, KernelSpec, RunContext};
-use layouts::measure::space::{Bench, Check, Coming, Fault, KernelSpace, Timing};
-use layouts::record::Cache;
+use layouts::measure::space::{Bench, Check, Coming, Fault, KernelSpace, TimingResult};
+use layouts::record::CacheState;
 use ndarray::{ArrayD, IxDyn};
 use sdfg::config::KernelConfig;
 use sdfg::tolerance;
@@ -82,7 +82,7 @@ pub struct DeviceBench<'a> {
     pub samples: usize,
     pub sample_ms: f64,
     /// The state of the caches when a timed run begins.
-    pub cache: Cache,
+    pub cache: CacheState,
     /// When the time of the sweep is up. Batches are compiled ahead only as far as they fit before it.
     pub until: Option<Instant>,
     /// How long workers waited for cores in the last runs; `None` where the system does not tell.
@@ -117,7 +117,7 @@ impl<'a> DeviceBench<'a> {
             batch: 0,
             samples: 3,
             sample_ms: 2.0,
-            cache: Cache::Warm,
+            cache: CacheState::Warm,
             until: None,
             pace: None,
             queued: None,
@@ -131,7 +131,7 @@ impl<'a> DeviceBench<'a> {
     /// only queues them, and the other seeds after them. Configurations that are `known` are skipped. Returns how long the first ones took,
     /// without compilation that kernels share.
     pub fn prepare(&mut self, kernels: &[&SweptKernel], known: &dyn Fn(&SweptKernel, &KernelConfig) -> bool) -> Duration {
-        let _phase = enter(Phase::Compile);
+        let _phase = enter(CommandPhase::Compile);
         let (began, products) = (Instant::now(), kernels::target::cpu::compile::spent_on_gemm_libraries());
         let kernels: Vec<&SweptKernel> = kernels.iter().copied().filter(|k| self.device.precompile_batch_size(&k.spec) > 0).collect();
         // Ranking the seeds takes about as long as generating their code, so it is done in parallel.
@@ -242,7 +242,7 @@ impl<'a> DeviceBench<'a> {
         if let Some(container) = self.relayouted(name) {
             let shape = self.program.shape_of(&container.name).map_err(|e| Fault::Configuration(e.to_string()))?;
             let (from, to) = ends(config)?;
-            let executable = during(Phase::Compile, || self.device.relayout(container, &shape, from, to)).map_err(fault)?;
+            let executable = during(CommandPhase::Compile, || self.device.relayout(container, &shape, from, to)).map_err(fault)?;
             let room = |layout, written| Ok(ScratchBuffer { dtype: container.dtype, bytes: bytes(container, &shape, layout)?, written });
             return Ok((executable, vec![room(from, false)?, room(to, true)?]));
         }
@@ -255,7 +255,7 @@ impl<'a> DeviceBench<'a> {
             let bytes = bytes(container, &shape, config.layouts.get(&argument.data).unwrap_or(&natural))?;
             rooms.push(ScratchBuffer { dtype: container.dtype, bytes, written: argument.access == kernels::ArgumentAccess::Write });
         }
-        Ok((during(Phase::Compile, || self.device.compile(spec, config)).map_err(fault)?, rooms))
+        Ok((during(CommandPhase::Compile, || self.device.compile(spec, config)).map_err(fault)?, rooms))
     }
 }
 
@@ -295,7 +295,7 @@ impl Bench for DeviceBench<'_> {
         if most == 0 {
             return;
         }
-        let _phase = enter(Phase::Compile);
+        let _phase = enter(CommandPhase::Compile);
         let began = Instant::now();
         let made = self.made.get(name);
         // A device that compiles in the foreground needs no new batch while the configuration is in the last one.
@@ -336,17 +336,17 @@ impl Bench for DeviceBench<'_> {
 
     fn check(&mut self, name: &str, config: &KernelConfig) -> Result<Check, Fault> {
         let (began, waited) = (Instant::now(), self.device.compile_wait());
-        let checked = during(Phase::Check, || self.checked(name, config));
+        let checked = during(CommandPhase::Check, || self.checked(name, config));
         let making = self.device.compile_wait().saturating_sub(waited);
         self.spent.making += making.as_secs_f64();
         PhaseTimes::without(&mut self.spent.checking, began, making);
         checked
     }
 
-    fn time(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
+    fn time(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<TimingResult, Fault> {
         self.spent.measured += 1;
         let (began, waited) = (Instant::now(), self.device.compile_wait());
-        let timed = during(Phase::Measure, || self.undisturbed(name, config, give_up));
+        let timed = during(CommandPhase::Measure, || self.undisturbed(name, config, give_up));
         let making = self.device.compile_wait().saturating_sub(waited);
         self.spent.making += making.as_secs_f64();
         PhaseTimes::without(&mut self.spent.timing, began, making);
@@ -381,7 +381,7 @@ impl DeviceBench<'_> {
         // Tiles shrink with the sizes, so that the check also covers several tiles.
         let scaled = self.kernels.get(name).map(|kernel| self.device.scaled(config, &kernel.spec, spec));
         let config = scaled.as_ref().unwrap_or(config);
-        let executable = during(Phase::Compile, || self.device.compile(spec, config)).map_err(fault)?;
+        let executable = during(CommandPhase::Compile, || self.device.compile(spec, config)).map_err(fault)?;
         let mut memories = Vec::new();
         let arguments = spec.arguments();
         for argument in &arguments {
@@ -421,11 +421,11 @@ impl DeviceBench<'_> {
 
     /// Times a configuration, and retimes it where its threads waited for cores that other processes used. Returns the least disturbed
     /// timing.
-    fn undisturbed(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
+    fn undisturbed(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<TimingResult, Fault> {
         if !self.device.is_host() {
             return self.timed(name, config, give_up);
         }
-        let mut least: Option<(f64, Timing)> = None;
+        let mut least: Option<(f64, TimingResult)> = None;
         for _ in 0..=AGAIN {
             let running = self.spent.running;
             let timing = self.timed(name, config, give_up)?;
@@ -443,7 +443,7 @@ impl DeviceBench<'_> {
         least.map(|(_, timing)| timing).ok_or_else(|| Fault::Configuration("nothing was timed".into()))
     }
 
-    fn timed(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<Timing, Fault> {
+    fn timed(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<TimingResult, Fault> {
         let (began, waited) = (Instant::now(), self.device.compile_wait());
         let (executable, rooms) = self.compiled(name, config)?;
         let operands = self.operands.take(&rooms, self.device, SEED).map_err(|e| Fault::Device(e.to_string()))?;
@@ -465,7 +465,7 @@ impl DeviceBench<'_> {
         (operands, rooms): (&[usize], &[ScratchBuffer]),
         pointers: &[*mut u8],
         give_up: Duration,
-    ) -> Result<Timing, Fault> {
+    ) -> Result<TimingResult, Fault> {
         let mut samples = Vec::new();
         // The first run warms caches and pages, so it is a sample only if it is long. Two runs beyond the limit in a row, or one long
         // run, end the race.
@@ -484,8 +484,8 @@ impl DeviceBench<'_> {
         loop {
             let parts: Vec<(&DeviceMemory, usize)> =
                 operands.iter().zip(rooms).filter_map(|(n, room)| Some((self.operands.memory(*n)?, room.bytes))).collect();
-            let emptied = (self.cache == Cache::Cold || relayout) && self.device.flush(&parts).map_err(fault)?;
-            if self.cache == Cache::Cold && !emptied {
+            let emptied = (self.cache == CacheState::Cold || relayout) && self.device.flush(&parts).map_err(fault)?;
+            if self.cache == CacheState::Cold && !emptied {
                 return Err(Fault::Device("its caches cannot be emptied, so nothing is timed cold there; leave out --cold".into()));
             }
             let repeats = recorded.as_ref().map_or(1, |(_, repeats)| *repeats);
@@ -507,7 +507,7 @@ impl DeviceBench<'_> {
                 _ => ms,
             };
             if completion == Completion::DeadlineExceeded {
-                return Ok(Timing::ExceededAfter(ms));
+                return Ok(TimingResult::ExceededAfter(ms));
             }
             total += ms * repeats as f64;
             self.spent.running += ms * repeats as f64 / 1e3;
@@ -532,11 +532,11 @@ impl DeviceBench<'_> {
             let fastest = samples.iter().copied().fold(f64::INFINITY, f64::min);
             let slow = if samples.len() == 1 { warm_up.min(fastest) } else { fastest };
             if !samples.is_empty() && slow > limit {
-                return Ok(Timing::ExceededAfter(slow));
+                return Ok(TimingResult::ExceededAfter(slow));
             }
             let enough = samples.len() >= self.samples && total >= self.sample_ms;
             if enough || samples.len() >= 200 || (samples.len() >= 2 && total > long) {
-                return Ok(Timing::Samples(samples));
+                return Ok(TimingResult::Samples(samples));
             }
         }
     }

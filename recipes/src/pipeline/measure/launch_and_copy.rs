@@ -4,7 +4,7 @@
 use crate::pipeline::PipelineError;
 use kernels::Toolchain;
 use kernels::pool::Pool;
-use layouts::packing::score::{Curve, Model};
+use layouts::packing::score::{Curve, ScoreModel};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ fn seconds(mut call: impl FnMut()) -> f64 {
 
 /// Measures a pool of workers: a dispatch of nothing, and copies of 1 KiB to 256 MiB, read plus written, each worker its share. A copy
 /// finds its bytes where the copy before left them, as a kernel finds what the kernel before wrote.
-pub fn measure(pool: &Pool) -> Model {
+pub fn measure(pool: &Pool) -> ScoreModel {
     let held = pool.hold();
     let launch = seconds(|| drop(pool.broadcast(|_| ())));
     let mut points = Vec::new();
@@ -63,7 +63,7 @@ pub fn measure(pool: &Pool) -> Model {
         points.push((volume, (time * 1e12).round() as i64));
     }
     drop(held);
-    Model { curve: Curve::measured(points), launch_ps: (launch * 1e12).round() as i64, on_chip: ON_CHIP }
+    ScoreModel { curve: Curve::measured(points), launch_ps: (launch * 1e12).round() as i64, on_chip: ON_CHIP }
 }
 
 /// Where the measurement of this machine is stored.
@@ -74,7 +74,7 @@ fn file(workers: usize) -> PathBuf {
 }
 
 /// The stored measurement of this machine; `None` if there is none yet, or it cannot be read.
-pub fn stored(workers: usize) -> Option<Model> {
+pub fn stored(workers: usize) -> Option<ScoreModel> {
     let text = std::fs::read_to_string(file(workers)).ok()?;
     serde_json::from_str(&text).ok()
 }
@@ -83,7 +83,7 @@ pub fn stored(workers: usize) -> Option<Model> {
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn store(workers: usize, model: &Model) -> Result<PathBuf, PipelineError> {
+pub fn store(workers: usize, model: &ScoreModel) -> Result<PathBuf, PipelineError> {
     let file = file(workers);
     let fault = |why: String| PipelineError::Plan { file: file.display().to_string(), why };
     if let Some(folder) = file.parent() {

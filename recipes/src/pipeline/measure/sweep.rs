@@ -11,17 +11,17 @@ use super::swept_kernel::{SweptKernel, relayout_spaces, swept_kernels};
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::value_fingerprint;
 use crate::pipeline::run::{Candidate, Once};
-use crate::timings::{Phase, during, enter};
+use crate::timings::{CommandPhase, during, enter};
 use kernels::device::Device;
 use kernels::pool::Pool;
 use layouts::candidates::Shard;
-use layouts::exact::Limits;
+use layouts::exact::SearchLimits;
 use layouts::measure::space::{Clock, KernelSpace, RelayoutSpace};
 use layouts::problem::SelectionProblem;
-use layouts::record::Cache;
+use layouts::record::CacheState;
 use layouts::selection::{select_top, write_out};
 use layouts::solve::selection::ingredients;
-use layouts::{Finish, Method, Progress, Report, Selection, Session, Store, SweepOptions, Sweeper, select, select_each, sweep};
+use layouts::{Finish, Method, Progress, Selection, Session, Store, SweepOptions, SweepReport, Sweeper, select, select_each, sweep};
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Role, Sdfg};
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ pub struct SweepContext<'a> {
     pub interrupt: &'a AtomicBool,
     pub shard: Shard,
     /// The state of the caches when timed runs begin.
-    pub cache: Cache,
+    pub cache: CacheState,
     /// Programs that need more memory are not run.
     pub memory: MemoryLimit,
     /// The time that earlier sweeps have spent of the budget.
@@ -66,7 +66,7 @@ impl<'a> SweepContext<'a> {
         MeasurementSetup { pool, device, store, ledger, interrupt }: MeasurementSetup<'a>,
         progress: &'a mut dyn FnMut(SweepEvent),
     ) -> Self {
-        let (shard, cache, memory) = (Shard::WHOLE, Cache::Warm, MemoryLimit::UNKNOWN);
+        let (shard, cache, memory) = (Shard::WHOLE, CacheState::Warm, MemoryLimit::UNKNOWN);
         let budget = MeasurementBudget::default();
         SweepContext { pool, device, store, interrupt, shard, cache, memory, ledger, budget, hopeless_ms: None, settle: None, progress }
     }
@@ -95,7 +95,7 @@ pub struct SweptProgram {
     /// Its selection problem.
     pub problem: SelectionProblem,
     pub kernels: Vec<SweptKernel>,
-    pub report: Report,
+    pub report: SweepReport,
     pub spent: PhaseTimes,
     /// The part of its share of the budget that was left when more measuring promised too little.
     pub unused: Option<Duration>,
@@ -147,7 +147,7 @@ pub struct SweepInput {
 /// Builds the selection problem of a program: the configuration spaces of its kernels and relayouts, the layouts that bind them, and the
 /// fingerprints of its containers' values.
 pub fn build_problem(program: &Sdfg, device: &dyn Device) -> Result<SweepInput, PipelineError> {
-    let _phase = enter(Phase::Enumerate);
+    let _phase = enter(CommandPhase::Enumerate);
     let mut kernels = swept_kernels(program, device)?;
     let once = Once::of(program)?;
     for kernel in &mut kernels {
@@ -194,7 +194,7 @@ pub fn sweep_posed(
     extent: Extent,
     with: &mut SweepContext,
 ) -> Result<SweptProgram, PipelineError> {
-    let _phase = enter(Phase::Enumerate);
+    let _phase = enter(CommandPhase::Enumerate);
     let SweepInput { kernels, relayouts, problem } = posed;
     let all: Vec<&dyn KernelSpace> = kernels.iter().map(|k| k as &dyn KernelSpace).collect();
     let trial = matches!(extent, Extent::Trial(_));
@@ -214,7 +214,7 @@ pub fn sweep_posed(
     let (mut given_up, mut ends) = (false, budget);
     // On a GPU compiling takes far longer than timing, and confirming leaves most of its share: another search uses that time.
     let devices = !with.device.is_host();
-    let mut searched = || -> Result<Report, PipelineError> {
+    let mut searched = || -> Result<SweepReport, PipelineError> {
         let progress = &mut with.progress;
         let mut count = 0;
         let mut told = |p: &Progress| {
@@ -276,7 +276,7 @@ pub fn sweep_posed(
                 if ends.is_some_and(|b| clock.elapsed() >= b) {
                     break;
                 }
-                let chosen = during(Phase::Select, || select_each(&problem, sweeper.store, &METHODS, QUICK)).unwrap_or_default();
+                let chosen = during(CommandPhase::Select, || select_each(&problem, sweeper.store, &METHODS, QUICK)).unwrap_or_default();
                 let (kernels, relayouts) = ingredients(&chosen);
                 if sweeper.confirm(&problem, kernels, relayouts)? == 0 {
                     break;
@@ -309,13 +309,13 @@ pub const METHODS: [Method; 6] = Method::ALL;
 
 /// The name under which a program is recorded, and the recipe whose programs are its alternatives; the baseline is an alternative to
 /// none.
-fn variant(name: &str, program: &Sdfg, extent: Extent) -> layouts::record::Variant {
+fn variant(name: &str, program: &Sdfg, extent: Extent) -> layouts::record::RecipeVariant {
     let of = if matches!(extent, Extent::Baseline) { format!("{}, unfused", program.name) } else { program.name.clone() };
-    layouts::record::Variant { of, name: name.to_string() }
+    layouts::record::RecipeVariant { of, name: name.to_string() }
 }
 
 /// For choosing what to measure next: seconds would be too long, and a good choice will do.
-pub const QUICK: Limits = Limits { table: 1 << 18, work: 1 << 26 };
+pub const QUICK: SearchLimits = SearchLimits { table: 1 << 18, work: 1 << 26 };
 
 /// Several devices may begin sessions in the same millisecond.
 static SESSIONS: AtomicUsize = AtomicUsize::new(0);
@@ -355,16 +355,16 @@ impl SweptProgram {
     }
 
     pub fn select(&self, store: &Store, method: Method) -> Result<Selection, PipelineError> {
-        Ok(select(&self.problem, store, method, Limits::default())?)
+        Ok(select(&self.problem, store, method, SearchLimits::default())?)
     }
 
     /// Selections by every method, in the order of [`METHODS`].
     pub fn select_each(&self, store: &Store) -> Result<Vec<Selection>, PipelineError> {
-        Ok(select_each(&self.problem, store, &METHODS, Limits::default())?)
+        Ok(select_each(&self.problem, store, &METHODS, SearchLimits::default())?)
     }
 
     pub fn top(&self, store: &Store, count: usize) -> Result<Vec<Selection>, PipelineError> {
-        Ok(select_top(&self.problem, store, count, Limits::default())?)
+        Ok(select_top(&self.problem, store, count, SearchLimits::default())?)
     }
 
     pub fn candidate(&self, selection: &Selection) -> Candidate {

@@ -4,7 +4,7 @@ use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use sdfg::Sdfg;
 use transforms::recompute::Saved;
-use transforms::{Differentiate, Options, Outcome, Recompute, ReluSignFromOutput};
+use transforms::{Differentiate, DriverOptions, PipelineOutcome, Recompute, ReluSignFromOutput};
 
 /// The pass that differentiates a recipe; `None` if it does not train.
 pub fn differentiation(recipe: &Recipe) -> Option<Differentiate> {
@@ -23,16 +23,16 @@ pub fn differentiated(recipe: &Recipe) -> Result<Sdfg, PipelineError> {
     Ok(unoptimized(recipe)?.program)
 }
 
-fn unoptimized(recipe: &Recipe) -> Result<Outcome, PipelineError> {
-    let forward = Outcome::new(recipe.program.clone());
+fn unoptimized(recipe: &Recipe) -> Result<PipelineOutcome, PipelineError> {
+    let forward = PipelineOutcome::new(recipe.program.clone());
     match differentiation(recipe) {
-        Some(differentiate) => Ok(forward.then(&[&differentiate], &Options::default())?),
+        Some(differentiate) => Ok(forward.then(&[&differentiate], &DriverOptions::default())?),
         None => Ok(forward),
     }
 }
 
 /// The operators of a recipe, and for each tensor that backward reads whether it is saved or recomputed.
 pub fn operators(recipe: &Recipe) -> Result<(Sdfg, Vec<Saved>), PipelineError> {
-    let outcome = unoptimized(recipe)?.then(&[&ReluSignFromOutput, &Recompute::default()], &Options::default())?;
+    let outcome = unoptimized(recipe)?.then(&[&ReluSignFromOutput, &Recompute::default()], &DriverOptions::default())?;
     Ok((outcome.program, outcome.facts.saved))
 }

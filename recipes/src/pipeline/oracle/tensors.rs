@@ -8,7 +8,7 @@ use ndarray::{ArrayD, Dimension, IxDyn, OwnedRepr};
 use ndarray_npy::{NpzReader, NpzWriter, ReadNpyError, ReadNpzError};
 use safetensors::tensor::{Dtype as SafeDtype, SafeTensors, TensorView};
 use sdfg::interpret::{Run, Tensors, interpret_within};
-use sdfg::{Container, Dtype, Interval, Role, Sdfg};
+use sdfg::{Container, Dtype, Role, Sdfg, ValueInterval};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
@@ -142,25 +142,25 @@ pub fn store(program: &Sdfg, container: &Container, values: &mut [f64]) -> Resul
 }
 
 /// The recipe's range for the values of an input or parameter, under the program's sizes.
-fn interval(program: &Sdfg, container: &Container) -> Result<Option<Interval>, PipelineError> {
+fn interval(program: &Sdfg, container: &Container) -> Result<Option<ValueInterval>, PipelineError> {
     let given = matches!(container.role, Role::Input | Role::Parameter);
     let range = container.range.as_ref().filter(|_| given);
     range.map(|range| range.under(&program.sizes)).transpose().map_err(|e| PipelineError::Internal(e.to_string()))
 }
 
 /// The interval of stored values: a closed bound is rounded as the values are.
-fn rounded(interval: Interval, dtype: Dtype) -> Interval {
-    let Interval { low, high, open } = interval;
+fn rounded(interval: ValueInterval, dtype: Dtype) -> ValueInterval {
+    let ValueInterval { low, high, open } = interval;
     let [least, most] = [low, high].map(|bound| dtype.rounded(bound));
     let (least, most) = (if open[0] { low } else { low.min(least) }, if open[1] { high } else { high.max(most) });
-    Interval { low: least, high: most, open }
+    ValueInterval { low: least, high: most, open }
 }
 
 /// What numbers become when they are given to a container: its type and its range.
 pub struct Storing {
     dtype: Dtype,
     /// The recipe's range, and the interval of stored values.
-    range: Option<(Interval, Interval)>,
+    range: Option<(ValueInterval, ValueInterval)>,
 }
 
 impl Storing {
@@ -225,28 +225,28 @@ fn makes(program: &Sdfg, given: &Tensors) -> Interpreted {
 /// A file that cannot be read, types that are not, names and shapes that differ, and the first element of each tensor that the program
 /// cannot store, with its place.
 pub fn read(path: &Path, program: &Sdfg) -> Result<Tensors, PipelineError> {
-    read_all(&[Source::File(path)], program, None)
+    read_all(&[TensorSource::File(path)], program, None)
 }
 
 /// Where named tensors come from.
 #[derive(Clone, Copy)]
-pub enum Source<'a> {
+pub enum TensorSource<'a> {
     File(&'a Path),
     /// The bytes of a `.safetensors` file, and the file that messages name.
     Bytes(&'a Path, &'a [u8]),
 }
 
-impl<'a> Source<'a> {
+impl<'a> TensorSource<'a> {
     fn path(self) -> &'a Path {
         match self {
-            Source::File(path) | Source::Bytes(path, _) => path,
+            TensorSource::File(path) | TensorSource::Bytes(path, _) => path,
         }
     }
 
     fn found(self) -> Result<Found, PipelineError> {
         let found = match self {
-            Source::Bytes(_, bytes) => safetensors(bytes),
-            Source::File(path) => match extension(path)? {
+            TensorSource::Bytes(_, bytes) => safetensors(bytes),
+            TensorSource::File(path) => match extension(path)? {
                 Format::Safetensors => std::fs::read(path).map_err(|e| e.to_string()).and_then(|bytes| safetensors(&bytes)),
                 Format::Npz => npz(path),
             },
@@ -260,7 +260,7 @@ impl<'a> Source<'a> {
 ///
 /// # Errors
 /// Those of [`read`].
-pub fn read_all(sources: &[Source], program: &Sdfg, seed: Option<u64>) -> Result<Tensors, PipelineError> {
+pub fn read_all(sources: &[TensorSource], program: &Sdfg, seed: Option<u64>) -> Result<Tensors, PipelineError> {
     let files: Vec<String> = sources.iter().map(|source| source.path().display().to_string()).collect();
     let fault = |why: String| PipelineError::Tensors { file: files.join(", "), why };
     let mut found = Found::new();
@@ -284,7 +284,7 @@ pub fn read_all(sources: &[Source], program: &Sdfg, seed: Option<u64>) -> Result
 ///
 /// # Errors
 /// Those of [`read`], and tensors that are neither.
-pub fn read_parameters(source: Source, program: &Sdfg) -> Result<Tensors, PipelineError> {
+pub fn read_parameters(source: TensorSource, program: &Sdfg) -> Result<Tensors, PipelineError> {
     let fault = |why: String| PipelineError::Tensors { file: source.path().display().to_string(), why };
     let found = source.found()?;
     let mut faults = vec![];

@@ -10,7 +10,7 @@ use sdfg::Sdfg;
 use sdfg::movement::{Movement, movement};
 use std::collections::{BTreeMap, BTreeSet};
 use transforms::stack::Members;
-use transforms::{Options, Stack, run_pipeline};
+use transforms::{DriverOptions, Stack, run_pipeline};
 
 /// Kernels that compute the same, by position. Either side may be empty: a relayout, or an operator for which the plan needs no kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,7 +116,7 @@ pub fn stacks(operators: &Sdfg, program: &Sdfg, ways: &[Vec<String>]) -> Result<
         if open.is_empty() {
             break;
         }
-        for (stack, members) in run_pipeline(operators, &[&Stack { weights: weights.clone() }], &Options::default())?.facts.stacks {
+        for (stack, members) in run_pipeline(operators, &[&Stack { weights: weights.clone() }], &DriverOptions::default())?.facts.stacks {
             let taken = |member: &String| held.contains(member.as_str()) || known.values().flatten().any(|m| m == member);
             if open.contains(stack.as_str()) && !members.iter().any(taken) {
                 open.remove(stack.as_str());

@@ -27,7 +27,7 @@ use layouts::{Method, Store};
 use sdfg::Sdfg;
 use sdfg::movement::{Movement, MovementError, movement};
 use std::path::Path;
-use transforms::recompute::{Policy, Saved};
+use transforms::recompute::{RecomputePolicy, Saved};
 
 /// The results of a finished run.
 pub struct Finished<'a> {
@@ -292,8 +292,8 @@ fn policy(saved: &[Saved]) -> Vec<model::PolicyRow> {
     let row = |saved: &Saved| model::PolicyRow {
         tensor: saved.container.clone(),
         policy: match saved.policy {
-            Policy::Saved => model::Policy::Saved,
-            Policy::Recomputed => model::Policy::Recomputed,
+            RecomputePolicy::Saved => model::ReportedPolicy::Saved,
+            RecomputePolicy::Recomputed => model::ReportedPolicy::Recomputed,
         },
         bytes: Bytes(saved.bytes),
         reason: saved.why.clone(),

@@ -5,7 +5,7 @@ use super::kernel_matches::KernelMatch;
 use super::{Finished, Plan, counted, measured};
 use crate::analyze::{Places, occurrences};
 use crate::pipeline::PipelineError;
-use bench::model::{Ceiling, ClassShare, Comparison, MueFactors, OperatorRow, Roofline, RooflinePoint};
+use bench::model::{Ceiling, ClassShare, KernelComparison, MueFactors, OperatorRow, Roofline, RooflinePoint};
 use bench::mue::{Mue, TensorVolume};
 use bench::unit::{Bytes, Flop, Measured, Milliseconds, Quantity};
 use sdfg::movement::{Movement, movement};
@@ -61,11 +61,11 @@ fn picked<'a>(launches: &'a [Launch], places: &'a [usize]) -> impl Iterator<Item
 }
 
 /// The plan's launches in comparison with the baseline's launches for the same operators: all launches of both, each once.
-pub fn comparison(plan: &Plan) -> Vec<Comparison> {
+pub fn comparison(plan: &Plan) -> Vec<KernelComparison> {
     let row = |m: &KernelMatch| {
         let names = |launches: &[Launch], places: &[usize]| picked(launches, places).map(|l| l.kernel.name.clone()).collect();
         let time = |launches: &[Launch], places: &[usize]| together(picked(launches, places)).map(measured);
-        Comparison {
+        KernelComparison {
             kernels: names(&plan.ours, &m.ours),
             operators: names(&plan.before, &m.unfused),
             unfused: time(&plan.before, &m.unfused),

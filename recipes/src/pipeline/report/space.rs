@@ -4,11 +4,11 @@ use super::{Choices, KernelTime, SweptPrograms, TrialCost};
 use super::{Finished, Plan, measured, missing, predicted};
 use crate::pipeline::PipelineError;
 use bench::model::{
-    AlgebraicVariant, CompositionPart, CompositionRow, ConfigEdge, ConfigGraph, ConfigNode, Coverage, KernelSweep, ProductRow,
-    SelectionRow, SweptConfiguration, Time,
+    AlgebraicVariant, CompositionPart, CompositionRow, Coverage, DrawnEdge, DrawnGraph, DrawnNode, KernelSweep, ProductRow, SelectionRow,
+    SweptConfiguration, Time,
 };
 use bench::unit::{Measured, Milliseconds};
-use layouts::config_graph::{self, Step};
+use layouts::config_graph::{self, PathStep};
 use layouts::measure::space::KernelSpace;
 use layouts::problem::Kernel;
 use layouts::record::Outcome;
@@ -180,7 +180,7 @@ pub fn algebraic(run: &Finished, plan: &Plan) -> Vec<AlgebraicVariant> {
 }
 
 /// The chain of forward kernels with, in each layer, the plan's layout and the fastest others.
-pub fn config_graph(run: &Finished, plan: &Plan) -> Result<ConfigGraph, PipelineError> {
+pub fn config_graph(run: &Finished, plan: &Plan) -> Result<DrawnGraph, PipelineError> {
     let problem = &plan.swept.problem;
     let costs = RelayoutCosts::new(problem, run.store);
     let model = Model::new(problem, run.store, &costs)?;
@@ -209,7 +209,7 @@ pub fn config_graph(run: &Finished, plan: &Plan) -> Result<ConfigGraph, Pipeline
     for (n, node) in graph.nodes.iter().enumerate() {
         layers.entry(layer_of(node)).or_default().push(n);
     }
-    let mut shown = ConfigGraph::default();
+    let mut shown = DrawnGraph::default();
     let mut place: BTreeMap<usize, usize> = BTreeMap::new();
     for members in layers.values_mut() {
         let node = |n: &usize| graph.nodes.get(*n).ok_or_else(|| missing("every node of the configuration graph"));
@@ -221,7 +221,7 @@ pub fn config_graph(run: &Finished, plan: &Plan) -> Result<ConfigGraph, Pipeline
         for (other, _, _, n) in ranked.into_iter().take(DRAWN) {
             let at = node(&n)?;
             place.insert(n, shown.nodes.len());
-            shown.nodes.push(ConfigNode { layer: shown.layers.len(), label: at.layout.to_string(), chosen: !other });
+            shown.nodes.push(DrawnNode { layer: shown.layers.len(), label: at.layout.to_string(), chosen: !other });
         }
         let first = node(members.first().ok_or_else(|| missing("a node in every layer"))?)?;
         shown.layers.push(match first.settled {
@@ -234,8 +234,8 @@ pub fn config_graph(run: &Finished, plan: &Plan) -> Result<ConfigGraph, Pipeline
         let (Some(from), Some(to)) = (place.get(&edge.from), place.get(&edge.to)) else { continue };
         let chosen = [from, to].iter().all(|n| shown.nodes.get(**n).is_some_and(|n| n.chosen));
         let (label, ms) = match &edge.step {
-            Step::Kernel { factor, .. } => (model.factors.get(*factor).map(|f| f.name.clone()).unwrap_or_default(), edge.ms),
-            Step::Relayout => {
+            PathStep::Kernel { factor, .. } => (model.factors.get(*factor).map(|f| f.name.clone()).unwrap_or_default(), edge.ms),
+            PathStep::Relayout => {
                 let ends = graph.nodes.get(edge.from).zip(graph.nodes.get(edge.to));
                 let (from, to) = ends.ok_or_else(|| missing("both ends of every edge"))?;
                 // The plan may hold the container in a third layout between the two.
@@ -243,7 +243,7 @@ pub fn config_graph(run: &Finished, plan: &Plan) -> Result<ConfigGraph, Pipeline
                 relayout(&costs, &from.data, &[&from.layout, held, &to.layout])
             }
         };
-        shown.edges.push(ConfigEdge {
+        shown.edges.push(DrawnEdge {
             from: *from,
             to: *to,
             label,

@@ -11,7 +11,7 @@ use kernels::CancelToken;
 use kernels::device::{CompileRequest, Device, DeviceMemory};
 use kernels::{ArgumentAccess, InPlace, KernelSpec, KernelSpecs};
 use sdfg::config::{Configuration, KernelConfig};
-use sdfg::lifetime::{ArenaPlan, Buffer, Schedule, Step};
+use sdfg::lifetime::{ArenaPlan, Buffer, Schedule, ScheduleStep};
 use sdfg::{Direction, Layout, Role, Sdfg};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -285,7 +285,7 @@ impl Assembler<'_> {
             let of = |access| touched.clone().filter(move |(_, a)| *a == access).map(|(slot, _)| *slot);
             let writes: Vec<usize> = of(ArgumentAccess::Write).collect();
             let replaced = writes.iter().filter_map(|slot| old.get(slot).copied()).collect::<Vec<_>>();
-            schedule.steps.push(Step {
+            schedule.steps.push(ScheduleStep {
                 name: draft.name.clone(),
                 stage: usize::from(draft.pass == Direction::Backward),
                 reads: of(ArgumentAccess::Read).collect(),

@@ -11,7 +11,7 @@ use super::restore::SavedInputs;
 use super::streams::{put, schedule, used};
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::{tensors::given, tensors::results};
-use crate::timings::{Phase, during};
+use crate::timings::{CommandPhase, during};
 use bench::memory::MemoryMap;
 use kernels::MemberTimes;
 use kernels::device::{Device, DeviceMemory, Recording};
@@ -109,7 +109,7 @@ impl Execution {
     /// place of inputs that are no longer read.
     fn on(streams: usize, program: &Sdfg, configuration: &Configuration, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
         let Assembly { launches, once, needed_once, slots, arena, boundary, memory, map, replaced } =
-            during(Phase::Compile, || assemble(program, configuration, device, streams, Results::InArena))?;
+            during(CommandPhase::Compile, || assemble(program, configuration, device, streams, Results::InArena))?;
         let (device, program, done_once) = (device.clone(), program.clone(), DoneOnce::default());
         let is_due = !once.is_empty();
         Ok(Execution {

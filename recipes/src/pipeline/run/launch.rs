@@ -1,6 +1,6 @@
 //! The launches of a step, and where their arguments lie in memory.
 
-use super::streams::Region;
+use super::streams::LaunchRegion;
 use kernels::device::DeviceMemory;
 use kernels::{Completion, Executable, InPlace, KernelError, MemberTimes, RunContext};
 use sdfg::{Direction, Layout};
@@ -64,7 +64,7 @@ impl Launch {
 }
 
 /// The memory that each launch reads and writes: slots of their own, or the shared arena.
-pub(in crate::pipeline) fn regions(slots: &[Slot], launches: &[&Launch]) -> Vec<Vec<Region>> {
+pub(in crate::pipeline) fn regions(slots: &[Slot], launches: &[&Launch]) -> Vec<Vec<LaunchRegion>> {
     let region = |(slot, written): &(usize, bool)| {
         let Slot { bytes, place, .. } = &slots[*slot];
         let (memory, from) = match place {
@@ -72,13 +72,13 @@ pub(in crate::pipeline) fn regions(slots: &[Slot], launches: &[&Launch]) -> Vec<
             SlotPlace::Over(held) => (*held, 0),
             SlotPlace::Arena(offset) => (slots.len(), *offset),
         };
-        Region { memory, bytes: from..from + bytes, written: *written }
+        LaunchRegion { memory, bytes: from..from + bytes, written: *written }
     };
     launches.iter().map(|l| l.arguments.iter().map(region).collect()).collect()
 }
 
 /// The tensors that each launch reads and writes, whatever their addresses.
-pub(in crate::pipeline) fn dataflow<'a>(arguments: impl Iterator<Item = &'a [(usize, bool)]>) -> Vec<Vec<Region>> {
-    let region = |(slot, written): &(usize, bool)| Region { memory: *slot, bytes: 0..1, written: *written };
+pub(in crate::pipeline) fn dataflow<'a>(arguments: impl Iterator<Item = &'a [(usize, bool)]>) -> Vec<Vec<LaunchRegion>> {
+    let region = |(slot, written): &(usize, bool)| LaunchRegion { memory: *slot, bytes: 0..1, written: *written };
     arguments.map(|each| each.iter().map(region).collect()).collect()
 }

@@ -4,7 +4,7 @@ use crate::pipeline::PipelineError;
 use bench::memory::{Life, MemoryMap};
 use kernels::KernelSpecs;
 use kernels::target::cpu::templates;
-use sdfg::lifetime::{ArenaPlan, Interval, Schedule};
+use sdfg::lifetime::{ArenaPlan, LiveInterval, Schedule};
 use sdfg::{Container, Role, Sdfg, Unit};
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ pub struct PeakMemory {
 
 /// The memory map of a plan.
 pub(in crate::pipeline) fn map(given: Vec<(String, u64)>, schedule: &Schedule, plan: &ArenaPlan) -> MemoryMap {
-    let life = |i: Interval| Life {
+    let life = |i: LiveInterval| Life {
         offset: plan.offsets.get(&i.data).copied().unwrap_or_default(),
         kept: schedule.buffers.iter().any(|b| b.kept && b.name == i.data),
         over: plan.handovers.iter().find(|h| h.to == i.data).map(|h| h.from.clone()),

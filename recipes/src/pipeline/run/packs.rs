@@ -5,7 +5,7 @@
 //! touches.
 
 use super::launch::{Launch, Slot, SlotPlace};
-use kernels::packing::{self, Addresses, Held, ListedGroup, Packed};
+use kernels::packing::{self, ArgumentAddresses, ArgumentMemory, ListedGroup, Packed};
 use kernels::pool::Working;
 use kernels::{Executable, KernelError, RunContext};
 
@@ -26,7 +26,7 @@ struct SlotAddresses<'a> {
 // SAFETY: workers write parts that their shares give them.
 unsafe impl Sync for SlotAddresses<'_> {}
 
-impl Addresses for SlotAddresses<'_> {
+impl ArgumentAddresses for SlotAddresses<'_> {
     fn of(&self, launch: usize, into: &mut Vec<*mut u8>) {
         into.extend(self.launches[launch].arguments.iter().map(|(slot, _)| self.pointers[*slot]));
     }
@@ -43,9 +43,9 @@ impl Packs {
         let held = |slot: usize| {
             let Slot { bytes, place, .. } = &slots[slot];
             match place {
-                SlotPlace::Held(_) => Held { memory: slot, bytes: 0..*bytes },
-                SlotPlace::Over(held) => Held { memory: *held, bytes: 0..*bytes },
-                SlotPlace::Arena(offset) => Held { memory: slots.len(), bytes: *offset..offset + bytes },
+                SlotPlace::Held(_) => ArgumentMemory { memory: slot, bytes: 0..*bytes },
+                SlotPlace::Over(held) => ArgumentMemory { memory: *held, bytes: 0..*bytes },
+                SlotPlace::Arena(offset) => ArgumentMemory { memory: slots.len(), bytes: *offset..offset + bytes },
             }
         };
         let of = |(kernel, launch): (usize, &Launch)| packing::Launch {

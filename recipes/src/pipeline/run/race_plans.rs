@@ -167,7 +167,7 @@ fn preferred(costs: &[Cost], slack: f64, without: &BTreeSet<usize>) -> Option<us
 }
 
 /// The result of the last race of plans.
-pub struct Race {
+pub struct RaceOutcome {
     /// In the order of the candidates; plans that were clearly slower in the first race keep its times.
     pub timed: Vec<Timed>,
     /// The index of the plan that is taken, and of the fastest.
@@ -191,7 +191,7 @@ pub fn finals(
     first: Vec<Timed>,
     slack: f64,
     time: impl FnOnce(&[Candidate]) -> Result<Vec<Timed>, PipelineError>,
-) -> Result<Option<Race>, PipelineError> {
+) -> Result<Option<RaceOutcome>, PipelineError> {
     let ms: Vec<f64> = first.iter().map(|t| median(&t.step.samples).unwrap_or(f64::INFINITY)).collect();
     let places: Vec<usize> = near(&ms, slack).into_iter().chain(first.len()..candidates.len()).collect();
     let again: Vec<Candidate> = places.iter().map(|n| candidates[*n].clone()).collect();
@@ -205,7 +205,7 @@ pub fn finals(
     for (place, found) in places.into_iter().zip(latest) {
         timed[place] = Some(found);
     }
-    Ok(Some(Race { timed: timed.into_iter().flatten().collect(), taken, fastest }))
+    Ok(Some(RaceOutcome { timed: timed.into_iter().flatten().collect(), taken, fastest }))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Saves and restores the inputs that a launch overwrites, so that repeated runs all get the inputs of the first.
 
 use super::launch::{Slot, SlotPlace};
-use super::streams::Region;
+use super::streams::LaunchRegion;
 use kernels::KernelError;
 use kernels::device::DeviceMemory;
 use std::ops::Range;
@@ -17,9 +17,10 @@ impl SavedInputs {
     ///
     /// # Errors
     /// A device that failed.
-    pub fn before(regions: Vec<Region>, slots: &[Slot], arena: &DeviceMemory) -> Result<Self, KernelError> {
-        let shared = |a: &Region, b: &Region| a.memory == b.memory && a.bytes.start < b.bytes.end && b.bytes.start < a.bytes.end;
-        let read = |written: &&Region| regions.iter().any(|r| !r.written && shared(r, written));
+    pub fn before(regions: Vec<LaunchRegion>, slots: &[Slot], arena: &DeviceMemory) -> Result<Self, KernelError> {
+        let shared =
+            |a: &LaunchRegion, b: &LaunchRegion| a.memory == b.memory && a.bytes.start < b.bytes.end && b.bytes.start < a.bytes.end;
+        let read = |written: &&LaunchRegion| regions.iter().any(|r| !r.written && shared(r, written));
         let mut parts = Vec::new();
         for region in regions.iter().filter(|r| r.written).filter(read) {
             let memory = match slots.get(region.memory).map(|s| &s.place) {

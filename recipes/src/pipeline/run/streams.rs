@@ -10,7 +10,7 @@ use std::ops::Range;
 
 /// Bytes of one piece of memory that a launch uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Region {
+pub struct LaunchRegion {
     pub memory: usize,
     pub bytes: Range<usize>,
     pub written: bool,
@@ -27,8 +27,8 @@ pub struct StreamedLaunch {
 }
 
 /// Whether two launches must keep their order: one writes memory that the other uses.
-pub fn conflict(one: &[Region], other: &[Region]) -> bool {
-    let meets = |a: &Region, b: &Region| {
+pub fn conflict(one: &[LaunchRegion], other: &[LaunchRegion]) -> bool {
+    let meets = |a: &LaunchRegion, b: &LaunchRegion| {
         (a.written || b.written) && a.memory == b.memory && a.bytes.start < b.bytes.end && b.bytes.start < a.bytes.end
     };
     one.iter().any(|a| other.iter().any(|b| meets(a, b)))
@@ -38,7 +38,7 @@ pub fn conflict(one: &[Region], other: &[Region]) -> bool {
 ///
 /// A launch joins a stream whose last launch it depends on, so that it need not wait; else it gets a stream of its own; else the stream
 /// that has been idle longest.
-pub fn schedule(launches: &[Vec<Region>], streams: usize) -> Vec<StreamedLaunch> {
+pub fn schedule(launches: &[Vec<LaunchRegion>], streams: usize) -> Vec<StreamedLaunch> {
     let mut placed: Vec<StreamedLaunch> = Vec::new();
     // Launches that are complete when one begins: by memory dependencies alone, and by memory and streams.
     let (mut needed, mut over): (Vec<BTreeSet<usize>>, Vec<BTreeSet<usize>>) = Default::default();
@@ -141,8 +141,8 @@ pub fn put(
 mod tests {
     use super::*;
 
-    fn uses(reads: &[usize], writes: &[usize]) -> Vec<Region> {
-        let region = |written: bool| move |memory: &usize| Region { memory: *memory, bytes: 0..4, written };
+    fn uses(reads: &[usize], writes: &[usize]) -> Vec<LaunchRegion> {
+        let region = |written: bool| move |memory: &usize| LaunchRegion { memory: *memory, bytes: 0..4, written };
         reads.iter().map(region(false)).chain(writes.iter().map(region(true))).collect()
     }
 
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn bytes_used_twice_are_a_dependency() {
-        let at = |bytes: Range<usize>, written: bool| vec![Region { memory: 0, bytes, written }];
+        let at = |bytes: Range<usize>, written: bool| vec![LaunchRegion { memory: 0, bytes, written }];
         let apart = schedule(&[at(0..8, false), at(8..16, true)], 2);
         assert_eq!((used(&apart), apart[1].waits.len()), (2, 0));
         let after = schedule(&[at(0..8, false), at(7..16, true)], 2);
@@ -184,7 +184,7 @@ mod tests {
         };
         let mut wide = 0;
         for _ in 0..300 {
-            let launches: Vec<Vec<Region>> = (0..2 + below(20)).map(|_| uses(&[below(9), below(9)], &[below(9)])).collect();
+            let launches: Vec<Vec<LaunchRegion>> = (0..2 + below(20)).map(|_| uses(&[below(9), below(9)], &[below(9)])).collect();
             let placed = schedule(&launches, 1 + below(5));
             wide += usize::from(used(&placed) > 1);
             let over = over(&placed);

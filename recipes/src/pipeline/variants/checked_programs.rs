@@ -10,7 +10,7 @@ use super::variant::Variant;
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::{Expectation, with_small_sizes};
-use crate::timings::{Phase, during};
+use crate::timings::{CommandPhase, during};
 use kernels::device::Forms;
 use rayon::prelude::*;
 use sdfg::Sdfg;
@@ -32,14 +32,14 @@ pub fn checked_programs(
 ) -> Result<Programs, PipelineError> {
     let mut options = options.into();
     for _ in 0..ATTEMPTS {
-        let mut programs = match during(Phase::Rewrite, || programs_on(recipe, &options, epilogues)) {
+        let mut programs = match during(CommandPhase::Rewrite, || programs_on(recipe, &options, epilogues)) {
             Ok(programs) => programs,
             Err(error) => {
                 bar(&mut options, error, told)?;
                 continue;
             }
         };
-        let wrong = during(Phase::Check, || wrong(&programs.operators, &programs.variants));
+        let wrong = during(CommandPhase::Check, || wrong(&programs.operators, &programs.variants));
         if wrong.iter().all(Option::is_none) {
             return Ok(programs);
         }

@@ -14,7 +14,7 @@ use sdfg::{Sdfg, Storage, Unit};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use transforms::relu_bitmask::SUFFIX;
-use transforms::{Accept, Composition, CrossLayerReuse, Form, Fusion, Outcome, Pass, Patch, Reason, Verdicts, Wanted};
+use transforms::{Accept, Composition, CrossLayerReuse, Form, Fusion, Pass, Patch, PipelineOutcome, Reason, Verdicts, WantedKernels};
 
 /// Bytes, 1 MiB: a kernel that moves fewer takes cores about as long as its launch does. In a program with fused contractions only
 /// kernels below this are fused with kernels that they share no data with: longer ones keep loops, and so layouts, of their own.
@@ -37,8 +37,8 @@ pub struct GemmFusion<'a> {
 
 /// A program of maps and contractions, with the operators it was expanded from.
 struct ExpandedProgram {
-    operators: Outcome,
-    expanded: Outcome,
+    operators: PipelineOutcome,
+    expanded: PipelineOutcome,
     /// Verdicts on its fusions: most of them still hold when other fusions are accepted.
     verdicts: Verdicts,
 }
@@ -89,7 +89,7 @@ impl<'a> GemmFusion<'a> {
         passes.filter(|step| *step != PassStep::ReluBitmask && (!step.is_optional() || with.contains(step))).collect()
     }
 
-    fn expanded(&self, operators: Outcome) -> Result<ExpandedProgram, PipelineError> {
+    fn expanded(&self, operators: PipelineOutcome) -> Result<ExpandedProgram, PipelineError> {
         let mut expanded = self.rewriting.run(operators.clone(), &[&transforms::Expand])?;
         // The refusals of a variant are about its kernels.
         expanded.refusals.clear();
@@ -178,7 +178,7 @@ impl<'a> GemmFusion<'a> {
         let forms = self.forms();
         let form = |around: &Sdfg, patch: &Patch| forms.is_none_or(|forms| has_form(forms, around, patch));
         let chains = self.row.passes.contains(&PassStep::FuseGemmsStreamed);
-        let wanted = Wanted { accept, form: forms.is_some().then_some(&form as Form), chains, known: Some(&program.verdicts) };
+        let wanted = WantedKernels { accept, form: forms.is_some().then_some(&form as Form), chains, known: Some(&program.verdicts) };
         let fusion = Fusion { beside_composed: if forms.is_some() { u64::MAX } else { LAUNCH_BOUND_BYTES }, ..Fusion::default() };
         let layers = CrossLayerReuse::default();
         let first = self.row.passes.contains(&PassStep::ReuseAcrossLayers).then_some(&layers as &dyn Pass);

@@ -1,9 +1,9 @@
 //! Partial fusion: each fusion of contractions is kept or undone by measured times. Equivalent kernels of several layers are decided
 //! together.
 //!
-//! A fusion is undone by keeping some of its [`Kind`]s out of the kernels that hold its contractions. A chain may fall back to epilogues,
-//! a row epilogue to a plain one, any of these to separate kernels. The program is rebuilt without the fusion. The kernels that only one
-//! of the two programs runs, by content hash, decide. So side effects count as well, for example when forward must store a tensor that
+//! A fusion is undone by keeping some of its [`FusionKind`]s out of the kernels that hold its contractions. A chain may fall back to
+//! epilogues, a row epilogue to a plain one, any of these to separate kernels. The program is rebuilt without the fusion. The kernels that
+//! only one of the two programs runs, by content hash, decide. So side effects count as well, for example when forward must store a tensor that
 //! backward no longer recomputes.
 
 use super::stacking::stacked_name;
@@ -12,14 +12,14 @@ use layouts::Store;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use transforms::{Cluster, Kind};
+use transforms::{Cluster, FusionKind};
 
 /// A program of a recipe: the weights that are stacked, and the fusions that are undone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FusionSet {
     pub weights: Vec<String>,
     /// Contraction → the kinds of fusion that are kept out of its kernel.
-    pub without: BTreeMap<String, BTreeSet<Kind>>,
+    pub without: BTreeMap<String, BTreeSet<FusionKind>>,
 }
 
 impl FusionSet {
@@ -39,9 +39,9 @@ pub struct FusionChange {
     /// The fused kernel, or the weights that would be stacked.
     pub subject: String,
     /// The kinds of fusion in the kernel.
-    pub kinds: BTreeSet<Kind>,
+    pub kinds: BTreeSet<FusionKind>,
     /// The kinds that would be kept out, and the contractions whose kernels they are kept out of.
-    pub without: BTreeSet<Kind>,
+    pub without: BTreeSet<FusionKind>,
     pub contractions: Vec<String>,
     /// The weights that would be stacked, if the change is a stacking.
     pub weights: Option<Vec<String>>,
@@ -92,7 +92,7 @@ impl FusionChange {
 
 impl fmt::Display for FusionChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kinds: Vec<String> = self.without.iter().map(Kind::to_string).collect();
+        let kinds: Vec<String> = self.without.iter().map(FusionKind::to_string).collect();
         let subject = and_alike(&self.subject, &self.alike);
         match &self.weights {
             Some(weights) => write!(f, "{} stacked", stacked_name(weights)),
@@ -116,7 +116,7 @@ impl Trial {
     pub fn undoings(&self) -> Vec<FusionChange> {
         let mut found = Vec::new();
         for cluster in &self.compositions {
-            let change = |without: BTreeSet<Kind>| FusionChange {
+            let change = |without: BTreeSet<FusionKind>| FusionChange {
                 subject: cluster.name.clone(),
                 kinds: cluster.kinds.clone(),
                 without,
@@ -146,7 +146,7 @@ pub struct KernelTime {
 pub struct TrialCost {
     /// The fused kernel, or the weights that would be stacked.
     pub subject: String,
-    pub kinds: BTreeSet<Kind>,
+    pub kinds: BTreeSet<FusionKind>,
     /// The change, as a phrase: `norm1 apart`.
     pub change: String,
     /// Kernels that only the program with the fusion runs, and the kernels that replace them.
@@ -261,17 +261,17 @@ mod tests {
     use super::*;
     use std::convert::Infallible;
 
-    fn kinds(all: &[Kind]) -> BTreeSet<Kind> {
+    fn kinds(all: &[FusionKind]) -> BTreeSet<FusionKind> {
         all.iter().copied().collect()
     }
 
     /// A program of two contractions: `a` may hold its bias, `b` its normalization, and both may form one chain. The content hash of a
     /// kernel lists what it holds.
     fn made(fusion_set: &FusionSet) -> Trial {
-        let without = |contraction: &str, kind: Kind| fusion_set.without.get(contraction).is_some_and(|k| k.contains(&kind));
+        let without = |contraction: &str, kind: FusionKind| fusion_set.without.get(contraction).is_some_and(|k| k.contains(&kind));
         let mut compositions = Vec::new();
         let mut kernels = Vec::new();
-        let mut kernel = |holds: &str, contractions: &[&str], held: &[Kind]| {
+        let mut kernel = |holds: &str, contractions: &[&str], held: &[FusionKind]| {
             let name = holds.rsplit('+').next().unwrap_or_default().to_string();
             kernels.push((name.clone(), format!("{}{holds}", fusion_set.weights.join(""))));
             if !held.is_empty() {
@@ -280,21 +280,22 @@ mod tests {
                 compositions.push(Cluster { site, name, members: vec![], contractions, kinds: kinds(held) });
             }
         };
-        let chained = [Kind::Chain, Kind::Epilogue, Kind::Rows].iter().all(|kind| !without("a", *kind) && !without("b", *kind));
+        let chained =
+            [FusionKind::Chain, FusionKind::Epilogue, FusionKind::Rows].iter().all(|kind| !without("a", *kind) && !without("b", *kind));
         match chained {
-            true => kernel("a+bias+b+norm", &["a", "b"], &[Kind::Epilogue, Kind::Rows, Kind::Chain]),
+            true => kernel("a+bias+b+norm", &["a", "b"], &[FusionKind::Epilogue, FusionKind::Rows, FusionKind::Chain]),
             false => {
-                if without("a", Kind::Epilogue) {
+                if without("a", FusionKind::Epilogue) {
                     kernel("a", &["a"], &[]);
                     kernel("bias", &[], &[]);
                 } else {
-                    kernel("a+bias", &["a"], &[Kind::Epilogue]);
+                    kernel("a+bias", &["a"], &[FusionKind::Epilogue]);
                 }
-                if without("b", Kind::Rows) || without("b", Kind::Epilogue) {
+                if without("b", FusionKind::Rows) || without("b", FusionKind::Epilogue) {
                     kernel("b", &["b"], &[]);
                     kernel("norm", &[], &[]);
                 } else {
-                    kernel("b+norm", &["b"], &[Kind::Epilogue, Kind::Rows]);
+                    kernel("b+norm", &["b"], &[FusionKind::Epilogue, FusionKind::Rows]);
                 }
             }
         }
@@ -333,15 +334,17 @@ mod tests {
     /// Equivalent kernels are changed together; other kernels and other kinds are not.
     #[test]
     fn equivalent_kernels_change_together() {
-        let change = |subject: &str, kind: Kind| FusionChange {
+        let change = |subject: &str, kind: FusionKind| FusionChange {
             subject: subject.into(),
-            kinds: kinds(&[Kind::Epilogue, Kind::Rows]),
+            kinds: kinds(&[FusionKind::Epilogue, FusionKind::Rows]),
             without: kinds(&[kind]),
             contractions: vec![format!("{subject}.dot")],
             weights: None,
             alike: vec![],
         };
-        let all = ["norm_0", "y_0", "norm_1", "y_1", "lone"].into_iter().flat_map(|s| [change(s, Kind::Epilogue), change(s, Kind::Rows)]);
+        let all = ["norm_0", "y_0", "norm_1", "y_1", "lone"]
+            .into_iter()
+            .flat_map(|s| [change(s, FusionKind::Epilogue), change(s, FusionKind::Rows)]);
         let stacking = FusionChange::stacking(&["wq".into(), "wk".into()]);
         let family = |name: &str| name.split_once('_').map(|(kind, _)| kind.to_string());
         let found = FusionChange::together(all.chain([stacking]).collect(), &family);

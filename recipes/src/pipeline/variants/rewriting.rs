@@ -9,7 +9,7 @@ use crate::pipeline::oracle::equivalence::Difference;
 use crate::pipeline::oracle::operators::differentiation;
 use crate::pipeline::oracle::tensors::inputs_to_compare;
 use crate::pipeline::oracle::{RUN, with_small_sizes};
-use crate::timings::{Phase, during};
+use crate::timings::{CommandPhase, during};
 use kernels::device::Forms;
 use sdfg::Sdfg;
 use std::collections::{BTreeSet, HashMap};
@@ -19,8 +19,9 @@ use transforms::driver::Verify;
 use transforms::recompute::Products;
 use transforms::verify::keeps_promise;
 use transforms::{
-    Barred, CastBias, Check, CrossLayerReuse, Expand, FoldBatchNorm, Fusion, GroupedGemm, Options, Outcome, Pass, Promise, Recompute,
-    ReluBitmask, ReluSignFromOutput, RemoveCopies, RowStatistics, SaveLocalDerivative, SoftmaxGradRowDot, Stack, Start,
+    Barred, CastBias, CrossLayerReuse, DriverOptions, Expand, FoldBatchNorm, Fusion, GroupedGemm, Pass, PipelineOutcome, Promise,
+    Recompute, RecomputeFrom, ReluBitmask, ReluSignFromOutput, RemoveCopies, RewriteCheck, RowStatistics, SaveLocalDerivative,
+    SoftmaxGradRowDot, Stack,
 };
 
 /// Parameters of passes, besides the program.
@@ -39,7 +40,7 @@ pub struct Rewriting<'a> {
     /// The fused kernels of the device's vendor library; `None` without such a library.
     pub library: Option<Forms>,
     /// The program after each sequence of passes that depends on the recipe alone.
-    known: Mutex<HashMap<Vec<PassStep>, Outcome>>,
+    known: Mutex<HashMap<Vec<PassStep>, PipelineOutcome>>,
 }
 
 impl<'a> Rewriting<'a> {
@@ -51,11 +52,11 @@ impl<'a> Rewriting<'a> {
     ///
     /// # Errors
     /// A recipe that cannot be differentiated, or a rewrite that was found wrong.
-    pub fn after(&self, steps: &[PassStep], parameters: Parameters) -> Result<Outcome, PipelineError> {
+    pub fn after(&self, steps: &[PassStep], parameters: Parameters) -> Result<PipelineOutcome, PipelineError> {
         // A sequence is known up to the first pass that has parameters.
         let shared = steps.iter().position(|step| step.has_parameters()).unwrap_or(steps.len());
         let longest = (0..=shared).rev().find_map(|n| Some((n, self.known.lock().ok()?.get(&steps[..n])?.clone())));
-        let (done, mut outcome) = longest.unwrap_or_else(|| (0, Outcome::new(self.recipe.program.clone())));
+        let (done, mut outcome) = longest.unwrap_or_else(|| (0, PipelineOutcome::new(self.recipe.program.clone())));
         for (n, step) in steps.iter().enumerate().skip(done) {
             if let Some(pass) = self.pass(*step, parameters) {
                 outcome = self.run(outcome, &[&*pass])?;
@@ -82,9 +83,9 @@ impl<'a> Rewriting<'a> {
             PassStep::FoldBatchNorm => Box::new(FoldBatchNorm),
             PassStep::SaveLocalDerivative => Box::new(SaveLocalDerivative),
             PassStep::SoftmaxGradRowDot => Box::new(SoftmaxGradRowDot),
-            PassStep::RowStatistics => Box::new(RowStatistics { start: Start::Contraction }),
-            PassStep::RowStatisticsOfProducts => Box::new(RowStatistics { start: Start::Products }),
-            PassStep::RowStatisticsInMemory => Box::new(RowStatistics { start: Start::Memory }),
+            PassStep::RowStatistics => Box::new(RowStatistics { start: RecomputeFrom::Contraction }),
+            PassStep::RowStatisticsOfProducts => Box::new(RowStatistics { start: RecomputeFrom::Products }),
+            PassStep::RowStatisticsInMemory => Box::new(RowStatistics { start: RecomputeFrom::Memory }),
             PassStep::ReluSignFromOutput => Box::new(ReluSignFromOutput),
             PassStep::Recompute => Box::new(Recompute { products: Products::InMemory }),
             PassStep::RecomputeOnChip => Box::new(Recompute { products: Products::OnChip }),
@@ -108,13 +109,13 @@ impl<'a> Rewriting<'a> {
     }
 
     /// Runs passes under the options: without barred patches, and with every rewrite checked if asked for.
-    pub(super) fn run(&self, program: Outcome, passes: &[&dyn Pass]) -> Result<Outcome, PipelineError> {
+    pub(super) fn run(&self, program: PipelineOutcome, passes: &[&dyn Pass]) -> Result<PipelineOutcome, PipelineError> {
         let folder = self.options.folder(&program.program.name);
-        let phase = passes.first().map_or(Phase::Rewrite, |pass| match pass.name() {
-            "differentiate" => Phase::Differentiate,
-            "fusion" => Phase::Fuse,
-            "composition" => Phase::Compose,
-            _ => Phase::Rewrite,
+        let phase = passes.first().map_or(CommandPhase::Rewrite, |pass| match pass.name() {
+            "differentiate" => CommandPhase::Differentiate,
+            "fusion" => CommandPhase::Fuse,
+            "composition" => CommandPhase::Compose,
+            _ => CommandPhase::Rewrite,
         });
         during(phase, || applied(passes, program, folder.as_deref(), &self.options.barred))
     }
@@ -129,23 +130,28 @@ impl<'a> Rewriting<'a> {
 ///
 /// # Errors
 /// The rewrite that is wrong, how results differ, and where the smallest program that shows it is saved.
-pub fn rewritten(program: &Sdfg, passes: &[&dyn Pass], folder: Option<&Path>) -> Result<Outcome, PipelineError> {
-    applied(passes, Outcome::new(program.clone()), folder, &Barred::default())
+pub fn rewritten(program: &Sdfg, passes: &[&dyn Pass], folder: Option<&Path>) -> Result<PipelineOutcome, PipelineError> {
+    applied(passes, PipelineOutcome::new(program.clone()), folder, &Barred::default())
 }
 
-fn applied(passes: &[&dyn Pass], program: Outcome, folder: Option<&Path>, barred: &Barred) -> Result<Outcome, PipelineError> {
-    let verify = |check: &Check| folder.map_or(Ok(()), |folder| verified(check, folder));
+fn applied(
+    passes: &[&dyn Pass],
+    program: PipelineOutcome,
+    folder: Option<&Path>,
+    barred: &Barred,
+) -> Result<PipelineOutcome, PipelineError> {
+    let verify = |check: &RewriteCheck| folder.map_or(Ok(()), |folder| verified(check, folder));
     let verify = folder.is_some().then_some(&verify as Verify);
-    Ok(program.then(passes, &Options { verify, barred, ..Options::default() })?)
+    Ok(program.then(passes, &DriverOptions { verify, barred, ..DriverOptions::default() })?)
 }
 
 /// Whether a rewrite kept its promise. A counterexample is made small and saved.
-fn verified(check: &Check, folder: &Path) -> Result<(), String> {
+fn verified(check: &RewriteCheck, folder: &Path) -> Result<(), String> {
     let found = match &check.promise {
         Promise::SameResults => counterexample::find(check.before, check.after),
         Promise::Gradients(_) => {
             let (before, after) = (with_small_sizes(check.before), with_small_sizes(check.after));
-            let small = Check { before: &before, after: &after, promise: check.promise.clone() };
+            let small = RewriteCheck { before: &before, after: &after, promise: check.promise.clone() };
             let draw = |program: &Sdfg, seed| inputs_to_compare(program, seed).map_err(|e| e.to_string());
             let wrong = keeps_promise(&small, &draw, &RUN).err().map(Difference::Value);
             wrong.map(|difference| Counterexample { before, after, difference })

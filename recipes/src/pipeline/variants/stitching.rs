@@ -1,14 +1,14 @@
 //! Plans which units of a program become one kernel: candidates that its passes can make, chosen by the model's scores, proven.
 
 use crate::pipeline::PipelineError;
-use layouts::packing::problem::{Pattern, Problem};
-use layouts::packing::score::{Curve, Model};
+use layouts::packing::problem::{FusionPattern, PackingProblem};
+use layouts::packing::score::{Curve, ScoreModel};
 use layouts::packing::verify::verify;
-use layouts::packing::{Certificate, Dag, Dropped, Limits, Plan, plan};
+use layouts::packing::{Dag, Dropped, PackingCertificate, PackingLimits, PackingPlan, plan};
 use sdfg::Sdfg;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
-use transforms::stitch::{Bounds, Class, Saving, Savings, Source, StateGraph, Stitch, candidates, graphs, structure};
+use transforms::stitch::{AccessClass, CandidateSource, GrowthLimits, Saving, Savings, StateGraph, Stitch, candidates, graphs, structure};
 use transforms::{Context, Pass, Rewritten, Stopped};
 
 /// A pattern of a plan.
@@ -16,7 +16,7 @@ use transforms::{Context, Pass, Rewritten, Stopped};
 pub struct Chosen {
     /// Positions of its units, sorted.
     pub units: Vec<u32>,
-    pub source: Source,
+    pub source: CandidateSource,
     pub saving: Saving,
     pub score_ps: i64,
     /// Patterns with equal numbers are the same kernel.
@@ -28,9 +28,9 @@ pub struct Chosen {
 pub struct StatePlan {
     pub state: String,
     /// Names and classes of its units, in execution order.
-    pub units: Vec<(String, Class)>,
-    pub problem: Problem,
-    pub plan: Plan,
+    pub units: Vec<(String, AccessClass)>,
+    pub problem: PackingProblem,
+    pub plan: PackingPlan,
     pub chosen: Vec<Chosen>,
     /// Sets of units that were offered to the passes, distinct structures among them, and refusals.
     pub asked: usize,
@@ -53,7 +53,7 @@ impl StatePlan {
         self.problem.dropped
     }
 
-    pub fn certificate(&self) -> &Certificate {
+    pub fn certificate(&self) -> &PackingCertificate {
         &self.plan.certificate
     }
 
@@ -65,27 +65,27 @@ impl StatePlan {
 }
 
 /// Scores where no machine was measured: a dispatch to a pool of cores, and copies within their caches.
-pub fn typical_cores() -> Model {
-    Model { curve: Curve::saturating(20e9, 16 << 10), launch_ps: 2_000_000, on_chip: 256 << 10 }
+pub fn typical_cores() -> ScoreModel {
+    ScoreModel { curve: Curve::saturating(20e9, 16 << 10), launch_ps: 2_000_000, on_chip: 256 << 10 }
 }
 
 /// How far candidates of a recipe's program grow: the passes are asked about each.
-pub const BOUNDS: Bounds = Bounds { per_seed: 8, members: 12, seed: 0, operands: 10, per_segment: 400, segment: 400 };
+pub const BOUNDS: GrowthLimits = GrowthLimits { per_seed: 8, members: 12, seed: 0, operands: 10, per_segment: 400, segment: 400 };
 
 /// The plans of all states of a program whose operations are expanded but for contractions. Every certificate was verified.
 ///
 /// # Errors
 /// A program whose units cannot run one after the other, or a certificate that the verifier refuses: Memlet is at fault.
-pub fn stitching(program: &Sdfg, model: &Model, bounds: Bounds) -> Result<Vec<StatePlan>, PipelineError> {
+pub fn stitching(program: &Sdfg, model: &ScoreModel, bounds: GrowthLimits) -> Result<Vec<StatePlan>, PipelineError> {
     let graphs = graphs(program).map_err(|e| PipelineError::Internal(e.to_string()))?;
     graphs.iter().map(|graph| state_plan(program, graph, model, bounds)).collect()
 }
 
-fn state_plan(program: &Sdfg, graph: &StateGraph, model: &Model, bounds: Bounds) -> Result<StatePlan, PipelineError> {
+fn state_plan(program: &Sdfg, graph: &StateGraph, model: &ScoreModel, bounds: GrowthLimits) -> Result<StatePlan, PipelineError> {
     let internal = |e: &dyn std::fmt::Display| PipelineError::Internal(e.to_string());
     let found = candidates(program, graph, bounds);
     let mut savings = Savings::new(&graph.graph);
-    let mut sources: Vec<(Source, Vec<u32>, Saving, i64)> = Vec::new();
+    let mut sources: Vec<(CandidateSource, Vec<u32>, Saving, i64)> = Vec::new();
     for (source, members) in found.patterns {
         let saving = savings.of(&members);
         // The passes have said that what is handed on fits.
@@ -93,9 +93,9 @@ fn state_plan(program: &Sdfg, graph: &StateGraph, model: &Model, bounds: Bounds)
         sources.push((source, members, saving, score));
     }
     let dag = Dag::new(graph.graph.len(), graph.graph.edges(), found.ladder.order).map_err(|e| internal(&e))?;
-    let patterns = sources.iter().map(|(_, members, _, score)| Pattern { members: members.clone(), score: *score });
-    let problem = Problem::new(dag, patterns);
-    let plan = plan(&problem, Limits::default());
+    let patterns = sources.iter().map(|(_, members, _, score)| FusionPattern { members: members.clone(), score: *score });
+    let problem = PackingProblem::new(dag, patterns);
+    let plan = plan(&problem, PackingLimits::default());
     verify(&problem, &plan.certificate).map_err(|e| internal(&e))?;
     let mut structures: Vec<String> = Vec::new();
     let mut chosen = Vec::new();
@@ -117,12 +117,12 @@ fn state_plan(program: &Sdfg, graph: &StateGraph, model: &Model, bounds: Bounds)
 
 /// The pass that plans a program and makes the plan's kernels. It plans once, the first program that it is given.
 pub struct PlannedFusion {
-    model: Model,
+    model: ScoreModel,
     planned: OnceLock<Stitch>,
 }
 
 impl PlannedFusion {
-    pub fn new(model: Model) -> Self {
+    pub fn new(model: ScoreModel) -> Self {
         PlannedFusion { model, planned: OnceLock::new() }
     }
 }

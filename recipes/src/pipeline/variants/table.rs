@@ -145,7 +145,7 @@ impl PassStep {
     }
 
     /// Whether its pass has rewritten something, by the log.
-    pub fn rewrote(self, log: &[transforms::Step]) -> bool {
+    pub fn rewrote(self, log: &[transforms::AppliedRewrite]) -> bool {
         log.iter().any(|rewrite| Some(rewrite.transform) == self.pass())
     }
 }
@@ -168,7 +168,7 @@ pub enum Contention {
 /// A variant's first share of a measurement budget, from 0 to 1; the programs of one variant share it. 0 for programs that are put
 /// together of others: their parts are in the budget policy of `measure`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Share {
+pub struct BudgetShare {
     pub cpu: f64,
     /// On a GPU, where code takes far longer to make than to time: of the first round.
     pub gpu: f64,
@@ -187,7 +187,7 @@ pub struct VariantRow {
     pub defining: Option<PassStep>,
     /// The variant of the same stacking that it must move fewer bytes than, or it is not made.
     pub fewer_bytes_than: Option<VariantId>,
-    pub share: Share,
+    pub share: BudgetShare,
     pub contention: Contention,
 }
 
@@ -197,13 +197,13 @@ use PassStep::*;
 use VariantId as Id;
 
 const fn row(id: VariantId, title: &'static str, devices: Devices, stacking: Stacking, passes: &'static [PassStep]) -> VariantRow {
-    let (share, contention) = (Share { cpu: 0.0, gpu: 0.0 }, Never);
+    let (share, contention) = (BudgetShare { cpu: 0.0, gpu: 0.0 }, Never);
     VariantRow { id, title, devices, stacking, passes, defining: None, fewer_bytes_than: None, share, contention }
 }
 
 impl VariantRow {
     const fn share(self, cpu: f64, gpu: f64) -> Self {
-        VariantRow { share: Share { cpu, gpu }, ..self }
+        VariantRow { share: BudgetShare { cpu, gpu }, ..self }
     }
 
     const fn defined_by(self, step: PassStep) -> Self {
@@ -336,7 +336,9 @@ mod tests {
         assert!(VARIANTS.iter().all(|row| row.id.row().id == row.id));
         assert!(VARIANTS.iter().all(|row| !row.passes.is_empty()));
         // The budget policy has the parts of those that are put together of others.
-        assert!(VARIANTS.iter().all(|row| (row.share.cpu > 0.0 && row.share.gpu > 0.0) == (row.share != Share { cpu: 0.0, gpu: 0.0 })));
+        assert!(
+            VARIANTS.iter().all(|row| (row.share.cpu > 0.0 && row.share.gpu > 0.0) == (row.share != BudgetShare { cpu: 0.0, gpu: 0.0 }))
+        );
         let made = |row: &&VariantRow| row.is_made_of_recipe() || row.id == VariantId::Unfused;
         assert!(VARIANTS.iter().filter(made).all(|row| row.share.cpu > 0.0));
         for shares in [|row: &VariantRow| row.share.cpu, |row: &VariantRow| row.share.gpu] {

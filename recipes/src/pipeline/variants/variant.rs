@@ -3,7 +3,7 @@
 use super::table::VariantKey;
 use sdfg::Sdfg;
 use transforms::recompute::Saved;
-use transforms::{Cluster, Outcome, Refusal};
+use transforms::{Cluster, PipelineOutcome, Refusal};
 
 /// One program of a recipe.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub struct Variant {
     pub operators: Sdfg,
     pub program: Sdfg,
     /// The effect and the savings of each rewrite, beginning with the recipe or the given operators.
-    pub steps: Vec<transforms::Step>,
+    pub steps: Vec<transforms::AppliedRewrite>,
     /// Why neighbouring kernels stay separate.
     pub refusals: Vec<Refusal>,
     /// The kernels that hold contractions with their neighbours.
@@ -25,8 +25,8 @@ pub struct Variant {
 
 impl Variant {
     /// A program that passes have made of operators.
-    pub(super) fn of(key: VariantKey, operators: Sdfg, outcome: Outcome) -> Self {
-        let Outcome { program, steps, refusals, facts, .. } = outcome;
+    pub(super) fn of(key: VariantKey, operators: Sdfg, outcome: PipelineOutcome) -> Self {
+        let PipelineOutcome { program, steps, refusals, facts, .. } = outcome;
         let refusals = refusals.into_iter().filter(|r| !r.site.units.is_empty()).collect();
         Variant { key, operators, program, steps, refusals, compositions: facts.kernels, saved: facts.saved }
     }

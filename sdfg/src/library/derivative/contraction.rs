@@ -17,7 +17,7 @@ pub(in crate::library) fn differentiate(
     forward: &Operation,
     program: &Sdfg,
     scale: &Scalar,
-    wanted: &Wanted,
+    wanted: &WantedGradients,
 ) -> Result<Derivative, OperatorError> {
     let mut derivative = Derivative::default();
     // With the dims that the gradients so far run along.

@@ -15,7 +15,7 @@ pub(in crate::library) fn differentiate(
     program: &Sdfg,
     label: &str,
     code: &Scalar,
-    wanted: &Wanted,
+    wanted: &WantedGradients,
 ) -> Result<Derivative, OperatorError> {
     if label == GATHER {
         return scattered(forward, program, wanted);
@@ -26,7 +26,7 @@ pub(in crate::library) fn differentiate(
 }
 
 /// The contribution of a gather to the gradient of its table: every row that was read gets what its reader hands back.
-fn scattered(forward: &Operation, program: &Sdfg, wanted: &Wanted) -> Result<Derivative, OperatorError> {
+fn scattered(forward: &Operation, program: &Sdfg, wanted: &WantedGradients) -> Result<Derivative, OperatorError> {
     let Some(target) = wanted.gradients.get("x") else { return Ok(Derivative::default()) };
     let (table, out) = (forward.need_input("x")?, forward.need_output("out")?);
     let refuse = |why: &str| not_differentiable(forward, "x", why);
@@ -70,7 +70,7 @@ fn fresh_index(forward: &Operation, dim: &str) -> String {
 }
 
 /// The gradient of `out` as an operand, under a connector that `code` does not use.
-pub(super) fn upstream(forward: &Operation, wanted: &Wanted, code: &Scalar) -> Result<Operand, OperatorError> {
+pub(super) fn upstream(forward: &Operation, wanted: &WantedGradients, code: &Scalar) -> Result<Operand, OperatorError> {
     let out = forward.need_output("out")?;
     Ok(operand(&free_connector(code, "dy"), &wanted.upstream, &out.subscripts))
 }
@@ -94,7 +94,7 @@ pub(super) fn pointwise(
     label: &str,
     (code, seed, whole): (&Scalar, &Scalar, &dyn Fn(Scalar) -> Scalar),
     seeds: &[Operand],
-    wanted: &Wanted,
+    wanted: &WantedGradients,
 ) -> Result<Derivative, OperatorError> {
     let mut derivative = Derivative::default();
     // With the dims that the gradients so far run along.

@@ -11,7 +11,7 @@ mod readers;
 pub(super) mod reduce;
 pub(super) mod softmax;
 
-use super::{Derivative, Op, OperatorError, Wanted};
+use super::{Derivative, Op, OperatorError, WantedGradients};
 use crate::data::Container;
 use crate::graph::Sdfg;
 use crate::memlet::Fill;

@@ -2,7 +2,11 @@
 
 use super::*;
 
-pub(in crate::library) fn differentiate(forward: &Operation, over: &[String], wanted: &Wanted) -> Result<Derivative, OperatorError> {
+pub(in crate::library) fn differentiate(
+    forward: &Operation,
+    over: &[String],
+    wanted: &WantedGradients,
+) -> Result<Derivative, OperatorError> {
     let mut derivative = Derivative::default();
     let (x, out) = (forward.need_input("x")?, forward.need_output("out")?);
     let (mean, rstd) = (forward.need_output("mean")?, forward.need_output("rstd")?);

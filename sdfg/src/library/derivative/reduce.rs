@@ -23,7 +23,7 @@ pub(in crate::library) fn differentiate(
     (label, combine): (&str, Combine),
     code: &Scalar,
     scale: &Scalar,
-    wanted: &Wanted,
+    wanted: &WantedGradients,
 ) -> Result<Derivative, OperatorError> {
     let upstream = upstream(forward, wanted, code)?;
     let seed = Scalar::input(upstream.connector.as_str()) * scale.clone();
@@ -44,7 +44,7 @@ fn extremum(
     code: &Scalar,
     scale: &Scalar,
     (seed, upstream): (Scalar, Operand),
-    wanted: &Wanted,
+    wanted: &WantedGradients,
 ) -> Result<Derivative, OperatorError> {
     let out = forward.need_output("out")?;
     let stem = wanted.gradients.values().next().cloned().unwrap_or_else(|| forward.name.clone());
@@ -128,7 +128,7 @@ fn first_of_window(
     (seed, upstream): (&Scalar, Operand),
     (term, top, hit): (Operand, Operand, Scalar),
     mut before: Derivative,
-    wanted: &Wanted,
+    wanted: &WantedGradients,
 ) -> Result<Derivative, OperatorError> {
     let out = forward.need_output("out")?;
     let stem = wanted.gradients.values().next().cloned().unwrap_or_else(|| forward.name.clone());

@@ -2,7 +2,11 @@
 
 use super::*;
 
-pub(in crate::library) fn differentiate(forward: &Operation, over: &[String], wanted: &Wanted) -> Result<Derivative, OperatorError> {
+pub(in crate::library) fn differentiate(
+    forward: &Operation,
+    over: &[String],
+    wanted: &WantedGradients,
+) -> Result<Derivative, OperatorError> {
     let Some(target) = wanted.gradients.get("x") else { return Ok(Derivative::default()) };
     let (x, out) = (forward.need_input("x")?, forward.need_output("out")?);
     plain(forward, x)?;

@@ -15,11 +15,11 @@ struct Join {
     index: String,
     /// The dim of the result that the index walks.
     position: usize,
-    parts: Vec<Part>,
+    parts: Vec<StoredRange>,
 }
 
 /// What a join stores from one element on.
-struct Part {
+struct StoredRange {
     from: Expr,
     size: Expr,
     code: Scalar,
@@ -89,7 +89,7 @@ impl Join {
         for pair in ends.windows(2) {
             let [(first, from), (_, to)] = pair else { continue };
             let code = within(code, operation, (&index, *first), program);
-            parts.push(Part { from: from.clone(), size: difference(to, from), code });
+            parts.push(StoredRange { from: from.clone(), size: difference(to, from), code });
         }
         Some(Join { index, position, parts })
     }
@@ -207,7 +207,7 @@ pub(super) fn plan(program: &Sdfg, all: &Operations, at: &Placed) -> Result<Patc
             return Ok(patch);
         }
         // What reads one part makes another: such a part keeps a container of its own.
-        let is_read = |part: &Part| {
+        let is_read = |part: &StoredRange| {
             let read = operation.inputs.iter().filter(|o| part.code.inputs().contains(&o.connector));
             read.into_iter().any(|o| all.readers(&o.data).count() > 1)
         };
@@ -246,7 +246,7 @@ fn new_dims(program: &Sdfg, operation: &Operation, join: &Join) -> Vec<(String, 
 }
 
 /// The operation of one part.
-fn piece(program: &Sdfg, operation: &Operation, join: &Join, n: usize, part: &Part) -> Result<Operation, String> {
+fn piece(program: &Sdfg, operation: &Operation, join: &Join, n: usize, part: &StoredRange) -> Result<Operation, String> {
     let is_index = |name: &str| operation.indices.contains_key(name);
     let with = BTreeMap::from([(join.index.clone(), Expr::sym(join.index.as_str()) + part.from.clone())]);
     let mut made = operation.clone();
@@ -280,7 +280,7 @@ fn piece(program: &Sdfg, operation: &Operation, join: &Join, n: usize, part: &Pa
 }
 
 /// Whether a subscript of a part stays inside a dim at the program's sizes, and is a plain index of the dim's size or needs no fill at all.
-fn is_inside(e: &Expr, size: &Expr, operation: &Operation, join: &Join, part: &Part, program: &Sdfg) -> bool {
+fn is_inside(e: &Expr, size: &Expr, operation: &Operation, join: &Join, part: &StoredRange, program: &Sdfg) -> bool {
     let own = |name: &str| if name == join.index { Some(part.size.clone()) } else { extent(operation, name, program) };
     if let Some(extent) = e.as_sym().and_then(own) {
         return are_equal(&extent, size);
@@ -376,7 +376,7 @@ fn reads(operation: &Operation, code: &Scalar, data: &str) -> bool {
 }
 
 /// By dim of the result: the dim of a container whose elements a part copies, each one once; `None` where it does not for all sizes.
-fn whole_of(program: &Sdfg, operation: &Operation, join: &Join, part: &Part, operand: &Operand) -> Option<Vec<usize>> {
+fn whole_of(program: &Sdfg, operation: &Operation, join: &Join, part: &StoredRange, operand: &Operand) -> Option<Vec<usize>> {
     let out = operation.outputs.first()?;
     let container = program.containers.get(&operand.data)?;
     let is_index = |name: &str| operation.indices.contains_key(name);

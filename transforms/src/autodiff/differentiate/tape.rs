@@ -3,7 +3,7 @@
 use super::activity::known;
 use super::error::DifferentiateError;
 use indexmap::{IndexMap, IndexSet};
-use sdfg::library::Wanted;
+use sdfg::library::WantedGradients;
 use sdfg::library::calculus::fold_inline;
 use sdfg::{Combine, Container, Direction, Expr, Lifetime, Op, Operand, Operation, Role, Scalar, Sdfg};
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,7 +126,7 @@ impl Tape {
             }
             gradients.insert(input.connector.clone(), target);
         }
-        let wanted = Wanted { gradients, parts, upstream };
+        let wanted = WantedGradients { gradients, parts, upstream };
         let derivative = forward
             .differentiate(&self.program, &wanted)
             .map_err(|error| DifferentiateError::Operator { error, at: forward.origin.clone() })?;

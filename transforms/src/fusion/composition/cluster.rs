@@ -1,8 +1,8 @@
 //! Which units may become one kernel, and why others may not; chains of contractions.
 
 use super::build::build;
-use super::kind::{Inside, Kind};
-use super::{Cluster, Wanted};
+use super::kind::{FusionKind, Inside};
+use super::{Cluster, WantedKernels};
 use crate::fusion::single_point::{points, shared_among_cores};
 use crate::patch::Patch;
 use crate::refusal::{Reason, Site};
@@ -25,7 +25,7 @@ pub(super) struct Growth<'a> {
     /// What each unit reduces and reads, inside and out.
     inside: Vec<OnceCell<Inside>>,
     /// Which candidates are.
-    pub(super) wanted: Wanted<'a>,
+    pub(super) wanted: WantedKernels<'a>,
     /// Candidates that were refused, and why.
     pub(super) refused: BTreeMap<Members, Reason>,
     /// Kernels that other passes have made.
@@ -55,7 +55,7 @@ impl<'a> Refused<'a> {
 }
 
 impl<'a> Growth<'a> {
-    pub fn new(program: &'a Sdfg, (id, state): (StateId, &'a State), wanted: Wanted<'a>) -> Self {
+    pub fn new(program: &'a Sdfg, (id, state): (StateId, &'a State), wanted: WantedKernels<'a>) -> Self {
         let units = UnitGraph::new(program, (id, state));
         let inside = units.all.iter().map(|_| OnceCell::new()).collect();
         Growth { program, id, state, units, inside, wanted, refused: BTreeMap::new(), made: Members::new() }
@@ -167,25 +167,25 @@ impl<'a> Growth<'a> {
     }
 
     /// What the members are to their contractions.
-    fn kinds(&self, members: &Members) -> BTreeSet<Kind> {
+    fn kinds(&self, members: &Members) -> BTreeSet<FusionKind> {
         let contractions: Members = self.contractions(members).collect();
         let others = || members.difference(&contractions);
         let mut kinds = BTreeSet::new();
         if contractions.len() > 1 {
-            kinds.insert(Kind::Chain);
+            kinds.insert(FusionKind::Chain);
         }
         if others().any(|m| contractions.iter().any(|c| self.units.all[*m].before.contains(*c))) {
-            kinds.insert(Kind::Epilogue);
+            kinds.insert(FusionKind::Epilogue);
         }
         if contractions.iter().any(|c| others().any(|m| self.units.all[*c].before.contains(*m))) {
-            kinds.insert(Kind::Prologue);
+            kinds.insert(FusionKind::Prologue);
         }
         let reduced: BTreeSet<&String> = members.iter().flat_map(|m| &self.inside(*m).reduces).collect();
         if members.iter().flat_map(|m| &self.inside(*m).reads).any(|data| reduced.contains(data)) {
-            kinds.insert(Kind::Rows);
+            kinds.insert(FusionKind::Rows);
         }
         if kinds.is_empty() && members.len() > 1 {
-            kinds.insert(Kind::Beside);
+            kinds.insert(FusionKind::Beside);
         }
         kinds
     }

@@ -9,7 +9,7 @@ use std::fmt;
 /// What the other members of a kernel are to its contractions. A kernel that grows loses none of its kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum FusionKind {
     /// Work on a result, element by element, and sums of it that leave the kernel.
     Epilogue,
     /// What is reduced inside is read inside: rows of a softmax or a normalization.
@@ -22,18 +22,18 @@ pub enum Kind {
     Beside,
 }
 
-impl Kind {
-    pub const ALL: [Kind; 5] = [Kind::Epilogue, Kind::Rows, Kind::Prologue, Kind::Chain, Kind::Beside];
+impl FusionKind {
+    pub const ALL: [FusionKind; 5] = [FusionKind::Epilogue, FusionKind::Rows, FusionKind::Prologue, FusionKind::Chain, FusionKind::Beside];
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FusionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Kind::Epilogue => "epilogue",
-            Kind::Rows => "rows",
-            Kind::Prologue => "prologue",
-            Kind::Chain => "chain",
-            Kind::Beside => "beside",
+            FusionKind::Epilogue => "epilogue",
+            FusionKind::Rows => "rows",
+            FusionKind::Prologue => "prologue",
+            FusionKind::Chain => "chain",
+            FusionKind::Beside => "beside",
         })
     }
 }

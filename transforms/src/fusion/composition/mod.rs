@@ -19,7 +19,7 @@
 //! a contraction computes inside is larger than that contraction's own operands; rows fit a core's cache; and a contraction that sums
 //! over outer indices leaves other outer indices for the cores to share.
 //! *Wanted where* no unit outside needs an operand that is computed inside, and where the cores can share the work: a kernel with a single
-//! point, such as the one image of a batch, does not move many bytes. With [`Wanted::chains`] such an operand may be needed outside,
+//! point, such as the one image of a batch, does not move many bytes. With [`WantedKernels::chains`] such an operand may be needed outside,
 //! since templates that keep it in registers also write it; then also batches of small products become kernels, each of its own, as an
 //! alternative to the library's.
 //! *Moves less because* intermediates never leave the core, and containers that several parts read are read once.
@@ -39,15 +39,15 @@ use crate::unit_graph::Members;
 use crate::unit_order::UnitOrder;
 pub(in crate::fusion) use build::expanded;
 use cluster::{Growth, Refused};
-pub use kind::Kind;
+pub use kind::FusionKind;
 use sdfg::{NodeId, Sdfg, StateId, Unit};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
-/// Composes contractions with their neighbours where [`Wanted`] allows it.
+/// Composes contractions with their neighbours where [`WantedKernels`] allows it.
 #[derive(Clone, Copy, Default)]
 pub struct Composition<'a> {
-    pub wanted: Wanted<'a>,
+    pub wanted: WantedKernels<'a>,
 }
 
 /// The kernels of a program that are still to be made, and the refusals so far.
@@ -94,7 +94,7 @@ pub struct Cluster {
     /// Names of those that are contractions.
     pub contractions: Vec<String>,
     /// The roles of the other units.
-    pub kinds: BTreeSet<Kind>,
+    pub kinds: BTreeSet<FusionKind>,
 }
 
 /// Which kernels are wanted. The function is called for a cluster each time it would grow, so a refused cluster may stay smaller, or
@@ -106,7 +106,7 @@ pub type Form<'a> = &'a dyn Fn(&Sdfg, &Patch) -> bool;
 
 /// Which kernels are wanted, by what they hold and by what they would be.
 #[derive(Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct WantedKernels<'a> {
     pub accept: Accept<'a>,
     /// Absent where every kernel has a form. Where few kernels have one, kernels of a contraction and a sum over its operand are tried,
     /// too, since fusion may not be able to fuse that sum.
@@ -137,28 +137,28 @@ impl Verdicts {
     }
 }
 
-const EVERYTHING: Wanted = Wanted { accept: &|_| true, form: None, chains: false, known: None };
+const EVERYTHING: WantedKernels = WantedKernels { accept: &|_| true, form: None, chains: false, known: None };
 
 /// Every kernel that is legal and saves bytes.
-impl Default for Wanted<'_> {
+impl Default for WantedKernels<'_> {
     fn default() -> Self {
         EVERYTHING
     }
 }
 
-impl<'a> From<Accept<'a>> for Wanted<'a> {
+impl<'a> From<Accept<'a>> for WantedKernels<'a> {
     fn from(accept: Accept<'a>) -> Self {
-        Wanted { accept, ..EVERYTHING }
+        WantedKernels { accept, ..EVERYTHING }
     }
 }
 
 /// Every wanted cluster of a program whose operations are expanded but for contractions, and why neighbours stay apart.
-pub fn clusters(program: &Sdfg, wanted: Wanted) -> (Vec<Cluster>, Vec<Refusal>) {
+pub fn clusters(program: &Sdfg, wanted: WantedKernels) -> (Vec<Cluster>, Vec<Refusal>) {
     clusters_beside(program, wanted, &BTreeSet::new())
 }
 
 /// The same; kernels of these names, which other passes have made, stay as they are.
-fn clusters_beside(program: &Sdfg, wanted: Wanted, made: &BTreeSet<&str>) -> (Vec<Cluster>, Vec<Refusal>) {
+fn clusters_beside(program: &Sdfg, wanted: WantedKernels, made: &BTreeSet<&str>) -> (Vec<Cluster>, Vec<Refusal>) {
     let (mut found, mut refusals) = (Vec::new(), Vec::new());
     for (id, state) in program.states() {
         let mut growth = Growth::new(program, (id, state), wanted);

@@ -1,7 +1,7 @@
 //! What a kernel of several layers costs in tiles of some size: flop that are computed again, bytes that are brought again, and bytes of
 //! intermediate results on chip.
 
-use super::window::{Affine, Window};
+use super::window::{Affine, DimWindow};
 use crate::fusion::iteration_space::Statement;
 use crate::refusal::{BytesChange, Percent};
 use sdfg::{Combine, Memlet, Range, Sdfg};
@@ -33,7 +33,7 @@ impl TileCost {
 /// The statements of a kernel with the sizes that its cost depends on.
 pub(super) struct Model<'a> {
     statements: &'a [Statement],
-    windows: &'a [Window],
+    windows: &'a [DimWindow],
     program: &'a Sdfg,
     /// Iterations of all indices.
     counts: BTreeMap<String, i64>,
@@ -45,7 +45,7 @@ pub(super) struct Model<'a> {
 
 impl<'a> Model<'a> {
     /// `None` where a size has no value.
-    pub fn new(statements: &'a [Statement], windows: &'a [Window], shared: &BTreeSet<String>, program: &'a Sdfg) -> Option<Self> {
+    pub fn new(statements: &'a [Statement], windows: &'a [DimWindow], shared: &BTreeSet<String>, program: &'a Sdfg) -> Option<Self> {
         let mut counts = BTreeMap::new();
         for index in statements.iter().flat_map(|s| &s.indices) {
             counts.insert(index.name.clone(), index.count().eval(&program.sizes).ok()?);

@@ -19,7 +19,7 @@ mod sets;
 mod window;
 
 use crate::fusion::alignment::align;
-use crate::fusion::composition::{Cluster, Kind, expanded};
+use crate::fusion::composition::{Cluster, FusionKind, expanded};
 use crate::fusion::greedy::unify_copies;
 use crate::fusion::iteration_space::{Statement, rebuild_windows, shared_indices};
 use crate::pass::{Context, Facts, Pass, Rewritten, Stopped};
@@ -31,7 +31,7 @@ pub use cost::TileCost;
 use sdfg::{NodeId, Sdfg, State, StateId, Unit};
 use std::collections::BTreeSet;
 use std::fmt;
-pub use window::Window;
+pub use window::DimWindow;
 
 /// Puts layers that hand over on chip into one kernel.
 #[derive(Clone, Copy, Debug)]
@@ -208,14 +208,17 @@ impl CrossLayerReuse {
             let is = move |m: &&usize| !contraction || units.all[**m].kind == crate::unit_graph::Kind::Contraction;
             members.iter().filter(is).map(|m| units.all[*m].name.clone()).collect::<Vec<String>>()
         };
-        let kinds =
-            if members.len() > of(true).len() { BTreeSet::from([Kind::Chain, Kind::Epilogue]) } else { BTreeSet::from([Kind::Chain]) };
+        let kinds = if members.len() > of(true).len() {
+            BTreeSet::from([FusionKind::Chain, FusionKind::Epilogue])
+        } else {
+            BTreeSet::from([FusionKind::Chain])
+        };
         let site = Site { state: id, units: nodes };
         Ok(Found { cluster: Cluster { site, name: label, members: of(false), contractions: of(true), kinds }, patch })
     }
 
     /// What the patch does, with its halo, its recompute, and its bytes on chip.
-    fn summary(&self, names: &[String], windows: &[Window], cost: &TileCost, levels: usize, mode: Mode, program: &Sdfg) -> String {
+    fn summary(&self, names: &[String], windows: &[DimWindow], cost: &TileCost, levels: usize, mode: Mode, program: &Sdfg) -> String {
         let mut halos: Vec<String> = Vec::new();
         for window in windows {
             let extent = window.extent.eval(&program.sizes).unwrap_or(1);

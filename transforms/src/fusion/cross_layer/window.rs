@@ -50,7 +50,7 @@ impl Affine {
 
 /// The elements of one dim of a container that an outer point needs: `stride·outer + first + 0:extent`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Window {
+pub struct DimWindow {
     pub data: String,
     pub dim: usize,
     /// The outer index, and by how many elements the window moves with it.
@@ -67,7 +67,7 @@ pub struct Window {
 /// Statements over common outer indices, with the windows of what they hand on.
 pub(super) struct Windowed {
     pub statements: Vec<Statement>,
-    pub windows: Vec<Window>,
+    pub windows: Vec<DimWindow>,
     /// Containers that sums which are masked afterwards are made in.
     pub containers: Vec<Container>,
     /// Dims that indices of windows run along.
@@ -152,7 +152,7 @@ impl Windowed {
             }
         }
         fills.dedup();
-        let mut places: Vec<Option<Window>> = Vec::new();
+        let mut places: Vec<Option<DimWindow>> = Vec::new();
         for (dim, needs) in needs.iter().enumerate() {
             let same =
                 written[dim].as_sym().is_some_and(|own| needs.iter().all(|(form, _)| form.is_plain() && form.terms.contains_key(own)));
@@ -187,14 +187,14 @@ impl Windowed {
                 Some(window) => window.index.clone(),
                 None => self.fresh(own),
             };
-            places.push(Some(Window { data: data.into(), dim, outer, stride, first, extent, size: Expr::Int(1), index }));
+            places.push(Some(DimWindow { data: data.into(), dim, outer, stride, first, extent, size: Expr::Int(1), index }));
         }
         let sizes: Vec<Expr> = program.containers.get(data).map(|c| program.shape(c)).unwrap_or_default();
         let own = written.len().saturating_sub(sizes.len());
         for window in places.iter_mut().flatten().filter(|w| w.dim >= own) {
             window.size = sizes[window.dim - own].clone();
         }
-        let windows: Vec<Window> = places.iter().flatten().cloned().collect();
+        let windows: Vec<DimWindow> = places.iter().flatten().cloned().collect();
         if windows.is_empty() {
             return Ok(());
         }
@@ -216,7 +216,7 @@ impl Windowed {
     }
 
     /// Readers find an element at its place in the window.
-    fn read_locally(&mut self, data: &str, places: &[Option<Window>]) {
+    fn read_locally(&mut self, data: &str, places: &[Option<DimWindow>]) {
         for statement in &mut self.statements {
             let all = names(statement);
             for (_, memlet) in statement.computation.reads.iter_mut().filter(|(_, m)| m.data == data) {
@@ -244,7 +244,7 @@ impl Windowed {
         at: usize,
         data: &str,
         written: &[Expr],
-        places: &[Option<Window>],
+        places: &[Option<DimWindow>],
         fill: Option<Fill>,
         program: &mut Sdfg,
     ) -> Result<(), Reason> {

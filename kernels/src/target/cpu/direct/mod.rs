@@ -21,7 +21,7 @@ mod tile;
 use crate::emit::scalar::{integer, value};
 use crate::error::KernelError;
 use crate::loopnest::matmul_pattern::factors;
-use crate::loopnest::{Element, Loop, LoopGroup, MemorySpace, slope};
+use crate::loopnest::{Element, ForLoop, LoopGroup, MemorySpace, slope};
 use crate::target::cpu::emit::Printer;
 pub use copies::Operand;
 use copies::Packed;
@@ -292,7 +292,7 @@ impl Printer<'_> {
         let name = group.statements[0].name.replace("*/", "");
         self.line(level, format!("/* {name} */"));
         self.line(level, "{");
-        let begin = |l: &Loop| self.nest.border(&l.index).map_or(Expr::Int(0), |border| self.inside(border, l.count).0);
+        let begin = |l: &ForLoop| self.nest.border(&l.index).map_or(Expr::Int(0), |border| self.inside(border, l.count).0);
         let first: BTreeMap<String, Expr> = group.loops.iter().map(|l| (l.index.clone(), begin(l))).collect();
         let from = match &packed {
             Some(packed) => packed.start.clone(),

@@ -1,6 +1,6 @@
 //! A scatter as C, for programs without this crate.
 
-use super::{COLUMNS, Part, ScatterKernel};
+use super::{COLUMNS, ScatterKernel, ScatterOperands};
 use crate::c_form::ScatterC;
 use crate::emit::functions;
 use crate::emit::scalar::{self, Names, Reciprocal};
@@ -117,7 +117,7 @@ void memlet_scatter(char *const *p, int64_t copies, int64_t worker, int64_t work
     }
 
     /// The sums of one pair of operands.
-    fn sums(&self, part: &Part, [kind, out, x]: [&str; 3]) -> String {
+    fn sums(&self, part: &ScatterOperands, [kind, out, x]: [&str; 3]) -> String {
         let (mut text, mut at, mut from) = (String::new(), vec!["0".to_string()], vec!["0".to_string()]);
         for (n, [size, at_step, x_step]) in part.loops.iter().enumerate() {
             let _ = writeln!(text, "    for (int64_t i{n} = 0; i{n} < {size}; ++i{n})");

@@ -49,7 +49,7 @@ type Arrays = Vec<[GpuMemory; 3]>;
 
 /// Where a product finds what it reads and writes.
 #[derive(Clone, Copy, Debug)]
-pub struct Addresses {
+pub struct GemmAddresses {
     /// `a`, `b`, `out`.
     pub operands: [u64; 3],
     /// Vector and auxiliary matrix of an epilogue.
@@ -207,7 +207,7 @@ impl Matmul {
     /// # Safety
     /// The addresses are those of whole containers on this GPU that live until the stream has been waited for; those written
     /// overlap with none of the others.
-    pub unsafe fn launch(&self, addresses: Addresses, algorithm: &Algorithm) -> Result<(), KernelError> {
+    pub unsafe fn launch(&self, addresses: GemmAddresses, algorithm: &Algorithm) -> Result<(), KernelError> {
         self.library.context.current()?;
         let Descriptors { description: d, types, operation, layouts: [x, y, z], .. } = &self.descriptors;
         let [a, b, out] = addresses.operands;

@@ -20,23 +20,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A contraction, alone or with an epilogue.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fused {
+pub struct FusedContraction {
     pub problem: ContractionProblem,
     pub epilogue: Option<Epilogue>,
 }
 
-impl Fused {
+impl FusedContraction {
     /// # Errors
     /// No contraction; a scope that is anything but a contraction with an epilogue of the library's.
     pub fn of(spec: &KernelSpec) -> Result<Self, KernelError> {
-        let Unit::Scope(scope) = &spec.unit else { return Ok(Fused { problem: ContractionProblem::of(spec)?, epilogue: None }) };
+        let Unit::Scope(scope) = &spec.unit else { return Ok(FusedContraction { problem: ContractionProblem::of(spec)?, epilogue: None }) };
         let what = "it is no product with an epilogue that cuBLASLt has".into();
         recognised(spec, scope).ok_or(KernelError::Unsupported { kernel: spec.name.clone(), what })
     }
 
     /// Whether a unit is one.
     pub fn has(spec: &KernelSpec) -> bool {
-        Fused::of(spec).is_ok()
+        FusedContraction::of(spec).is_ok()
     }
 
     /// The product that the library is to do for a unit; `None` for a scope that is none.
@@ -46,15 +46,15 @@ impl Fused {
     pub fn wanted(spec: &KernelSpec) -> Result<Option<Self>, KernelError> {
         match &spec.unit {
             Unit::Operation(o) if is_windowed(o) => Ok(None),
-            Unit::Operation(o) if o.class() == Class::Contraction => Fused::of(spec).map(Some),
-            Unit::Scope(_) => Ok(Fused::of(spec).ok()),
+            Unit::Operation(o) if o.class() == Class::Contraction => FusedContraction::of(spec).map(Some),
+            Unit::Scope(_) => Ok(FusedContraction::of(spec).ok()),
             _ => Ok(None),
         }
     }
 
     /// Dims that a unit's auxiliary matrix must have in multiples: any of them may be its columns.
     pub fn granules(spec: &KernelSpec) -> Vec<(String, i64)> {
-        let epilogue = Fused::wanted(spec).ok().flatten().and_then(|fused| fused.epilogue);
+        let epilogue = FusedContraction::wanted(spec).ok().flatten().and_then(|fused| fused.epilogue);
         let Some(Epilogue { function: Some(function), aux: Some(beside), .. }) = epilogue else { return vec![] };
         beside.dims().iter().map(|dim| (dim.clone(), function.column())).collect()
     }
@@ -109,7 +109,7 @@ fn names(memlet: &Memlet) -> Option<Vec<String>> {
     memlet.point()?.into_iter().map(|e| e.as_sym().map(str::to_string)).collect()
 }
 
-fn recognised(spec: &KernelSpec, scope: &Scope) -> Option<Fused> {
+fn recognised(spec: &KernelSpec, scope: &Scope) -> Option<FusedContraction> {
     let heap = |data: &str| spec.containers.get(data).is_some_and(|c| c.storage == Storage::Heap);
     let (mut sum, mut inside) = (None, BTreeMap::new());
     let (mut stored, mut sums): (Vec<Stored>, Vec<Stored>) = (vec![], vec![]);
@@ -226,7 +226,7 @@ fn recognised(spec: &KernelSpec, scope: &Scope) -> Option<Fused> {
     };
     let problem = ContractionProblem::within(spec, &operation).ok()?;
     placed(&problem, &epilogue).then_some(())?;
-    Some(Fused { problem, epilogue: Some(epilogue) })
+    Some(FusedContraction { problem, epilogue: Some(epilogue) })
 }
 
 /// Whether there is one product, the vector beside it has all of its rows or all of its columns, and columns of the auxiliary matrix

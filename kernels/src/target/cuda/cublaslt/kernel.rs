@@ -4,8 +4,8 @@ use crate::error::KernelError;
 use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
 use crate::target::cuda::cublaslt::algorithm::{Algorithm, Listing};
 use crate::target::cuda::cublaslt::config::CublasLtConfig;
-use crate::target::cuda::cublaslt::execute::{Addresses, Matmul};
-use crate::target::cuda::cublaslt::fused::Fused;
+use crate::target::cuda::cublaslt::execute::{GemmAddresses, Matmul};
+use crate::target::cuda::cublaslt::fused::FusedContraction;
 
 /// A contraction under one configuration on a GPU.
 pub struct CublasLtKernel {
@@ -27,7 +27,7 @@ impl CublasLtKernel {
     /// An algorithm that the library does not have.
     pub fn new(
         spec: &KernelSpec,
-        fused: &Fused,
+        fused: &FusedContraction,
         choice: &CublasLtConfig,
         matmul: Matmul,
         offered: &[Algorithm],
@@ -63,7 +63,7 @@ impl Executable for CublasLtKernel {
             return Err(KernelError::Arguments { kernel: self.name.clone(), expected: self.arguments, given: arguments.len() });
         }
         let address = |p: usize| arguments[p] as u64;
-        let addresses = Addresses { operands: self.position.map(address), beside: self.beside.map(|p| p.map_or(0, address)) };
+        let addresses = GemmAddresses { operands: self.position.map(address), beside: self.beside.map(|p| p.map_or(0, address)) };
         // SAFETY: as promised by the caller.
         unsafe { self.matmul.launch(addresses, &self.algorithm)? };
         Ok(Completion::Done)

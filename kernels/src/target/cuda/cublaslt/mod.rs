@@ -20,8 +20,8 @@ pub use description::{Batching, Description, DescriptionRefusal, GemmLaunch, Maj
 pub use descriptors::{Descriptors, Preference};
 pub use epilogue::{Beside, Epilogue};
 pub use epilogue_desc::{Bias, EpilogueDesc, EpilogueFunction};
-pub use execute::{Addresses, CublasLt, Matmul};
-pub use fused::Fused;
+pub use execute::{CublasLt, GemmAddresses, Matmul};
+pub use fused::FusedContraction;
 pub use kernel::CublasLtKernel;
 pub use reference::{CublasLtReference, Everything, OperandView, carry_out};
 pub use space::{AlgorithmQuery, AlgorithmSource, CublasLtSpace};

@@ -6,7 +6,7 @@ use crate::target::cuda::cublaslt::algorithm::Listing;
 use crate::target::cuda::cublaslt::config::CublasLtConfig;
 use crate::target::cuda::cublaslt::description::{Description, MajorOrder, Matrix};
 use crate::target::cuda::cublaslt::epilogue_desc::{Bias, EpilogueDesc, EpilogueFunction};
-use crate::target::cuda::cublaslt::fused::Fused;
+use crate::target::cuda::cublaslt::fused::FusedContraction;
 use crate::target::cuda::cublaslt::space::{AlgorithmQuery, AlgorithmSource};
 use half::{bf16, f16};
 use sdfg::Dtype;
@@ -144,7 +144,7 @@ impl AlgorithmSource for Everything {
 impl CublasLtReference {
     /// # Errors
     /// Layouts or knobs that do not fit, algorithms that there are not.
-    pub fn new(spec: &KernelSpec, fused: Fused, config: &KernelConfig) -> Result<Self, KernelError> {
+    pub fn new(spec: &KernelSpec, fused: FusedContraction, config: &KernelConfig) -> Result<Self, KernelError> {
         let choice = CublasLtConfig::of(&fused.problem, config)?;
         let description = fused.description(&choice, config)?;
         let (listing, number) = Listing::of(choice.algorithm);

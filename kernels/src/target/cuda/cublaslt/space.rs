@@ -5,7 +5,7 @@ use crate::kernel::{ConfigSpace, TensorChoice};
 use crate::target::cuda::cublaslt::algorithm::Listing;
 use crate::target::cuda::cublaslt::config::{CublasLtConfig, Units};
 use crate::target::cuda::cublaslt::description::{Batching, Description, MatrixOrder};
-use crate::target::cuda::cublaslt::fused::Fused;
+use crate::target::cuda::cublaslt::fused::FusedContraction;
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ struct Stem {
 /// All plain permutations of the tensors and all knobs of one contraction. A number of an algorithm that the library does not have
 /// is refused when it is compiled.
 pub struct CublasLtSpace {
-    fused: Fused,
+    fused: FusedContraction,
     mapped: MappedSpace,
     count: u64,
     offer: Arc<dyn AlgorithmSource>,
@@ -63,7 +63,7 @@ impl CublasLtSpace {
     const ALGORITHMS: u64 = Listing::ALL as u64;
     const KNOBS: u64 = Self::RADICES[0] * Self::RADICES[1] * Self::RADICES[2] * Self::RADICES[3];
 
-    pub fn new(fused: Fused, offer: Arc<dyn AlgorithmSource>) -> Self {
+    pub fn new(fused: FusedContraction, offer: Arc<dyn AlgorithmSource>) -> Self {
         let beside = fused.epilogue.iter().flat_map(|e| e.tensors()).collect();
         let mapped = MappedSpace::new(fused.problem.clone()).beside(beside);
         let count = mapped.radices().iter().product::<u64>() * Self::KNOBS;

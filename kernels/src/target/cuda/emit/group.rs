@@ -4,7 +4,7 @@ use crate::emit::group::{Reduction, divides_by};
 use crate::emit::printer::{MaskRow, StreamRow};
 use crate::emit::scalar::{constant, integer};
 use crate::error::KernelError;
-use crate::loopnest::{Element, Loop, LoopGroup, LoopNest, MemorySpace};
+use crate::loopnest::{Element, ForLoop, LoopGroup, LoopNest, MemorySpace};
 use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::register::cuda_type;
 use crate::target::cuda::emit::schedule::Placement;
@@ -227,7 +227,7 @@ impl Printer<'_> {
     }
 
     /// Opens the loop over a thread's strips: `slot`, the first index of the strip, and how many of its lanes there are.
-    pub fn open_strips(&mut self, along: &Loop, unrolled: bool, depth: usize) {
+    pub fn open_strips(&mut self, along: &ForLoop, unrolled: bool, depth: usize) {
         let Some((slots, unroll, lanes)) =
             self.dialect.schedule.as_ref().map(|s| (s.slots(self.nest, along), s.unroll, s.team() * s.width))
         else {
@@ -247,7 +247,7 @@ impl Printer<'_> {
     }
 
     /// Opens the loop over the lanes of a strip that there are.
-    pub fn open_lanes(&mut self, along: &Loop, depth: usize) {
+    pub fn open_lanes(&mut self, along: &ForLoop, depth: usize) {
         let index = self.index(&along.index);
         self.line(depth, "#pragma unroll");
         self.line(depth, "for (int w = 0; w < W; ++w) if (w < live) {");
@@ -257,7 +257,7 @@ impl Printer<'_> {
     fn strips(
         &mut self,
         group: &LoopGroup,
-        last: &Loop,
+        last: &ForLoop,
         reductions: &[Reduction],
         declared: &mut IndexSet<String>,
         depth: usize,
@@ -287,7 +287,7 @@ impl Printer<'_> {
     pub fn strip(
         &mut self,
         group: &LoopGroup,
-        last: &Loop,
+        last: &ForLoop,
         reads: IndexSet<Element>,
         reductions: &[Reduction],
         declared: &mut IndexSet<String>,

@@ -329,7 +329,7 @@ fn blocks(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<i64, K
 }
 
 /// C text that takes one index of a point out of `rest`, where the ones after it have been taken.
-fn decoded(printer: &mut Printer, nest: &LoopNest, each: &crate::loopnest::Loop, wide: bool, depth: usize) -> String {
+fn decoded(printer: &mut Printer, nest: &LoopNest, each: &crate::loopnest::ForLoop, wide: bool, depth: usize) -> String {
     let (at, steps) = outer_names(printer, nest, each);
     let margin = "    ".repeat(depth);
     if wide {
@@ -341,7 +341,7 @@ fn decoded(printer: &mut Printer, nest: &LoopNest, each: &crate::loopnest::Loop,
 }
 
 /// What a loop's number of steps is as a divisor, see `quotient` of the prelude.
-fn divisor_names(printer: &mut Printer, nest: &LoopNest, each: &crate::loopnest::Loop) -> [String; 2] {
+fn divisor_names(printer: &mut Printer, nest: &LoopNest, each: &crate::loopnest::ForLoop) -> [String; 2] {
     let (at, _) = outer_names(printer, nest, each);
     let steps = if each.tag == Tag::Block { nest.steps(each) } else { each.count };
     let (magic, shift) = divisor(steps);
@@ -355,7 +355,7 @@ fn divisor(n: i64) -> (i64, i64) {
     (((1i128 << shift) / i128::from(n) + 1) as i64, shift)
 }
 
-fn outer_names(printer: &mut Printer, nest: &LoopNest, each: &crate::loopnest::Loop) -> (String, String) {
+fn outer_names(printer: &mut Printer, nest: &LoopNest, each: &crate::loopnest::ForLoop) -> (String, String) {
     if each.tag == Tag::Block {
         ("block".into(), printer.given("blocks".into(), nest.steps(each)))
     } else {

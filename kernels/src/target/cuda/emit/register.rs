@@ -3,7 +3,7 @@
 use crate::emit::printer::c_type;
 use crate::emit::scalar::integer;
 use crate::error::KernelError;
-use crate::loopnest::{Element, Loop, MemorySpace, NestTensor};
+use crate::loopnest::{Element, ForLoop, MemorySpace, NestTensor};
 use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::schedule::Placement;
 use sdfg::{Dtype, Expr};
@@ -30,7 +30,7 @@ impl Printer<'_> {
 
     /// Whether every strip of an element along a loop begins where a vector may, wherever its container does: containers begin at
     /// multiples of 16 bytes, and all ways from one strip to the next are multiples of a vector.
-    pub fn is_even(&self, element: &Element, along: &Loop) -> Result<bool, KernelError> {
+    pub fn is_even(&self, element: &Element, along: &ForLoop) -> Result<bool, KernelError> {
         let tensor = self.tensor(&element.data)?;
         let Some(width) = self.dialect.schedule.as_ref().map(|s| s.width) else { return Ok(false) };
         // Values on chip have the type of the arithmetic; a team's part of memory has no alignment.

@@ -2,7 +2,7 @@
 
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
-use crate::loopnest::{Element, Loop, LoopGroup, LoopNest, MemorySpace, NestStatement, NestTensor, Tag};
+use crate::loopnest::{Element, ForLoop, LoopGroup, LoopNest, MemorySpace, NestStatement, NestTensor, Tag};
 use crate::target::cuda::emit::prefetch::{PREFETCH, PREFETCH_KNOB};
 use indexmap::IndexMap;
 use sdfg::config::KernelConfig;
@@ -120,10 +120,10 @@ impl ThreadSchedule {
         let elements = |t: &NestTensor| t.shape.iter().fold(1i64, |a, b| a.saturating_mul(*b));
         // Strips go beyond the end of the loop that vectors run along.
         let strip = threads / rows * width;
-        let whole = |l: &Loop, along: bool| if along { (l.count + strip - 1) / strip * strip } else { l.count };
+        let whole = |l: &ForLoop, along: bool| if along { (l.count + strip - 1) / strip * strip } else { l.count };
         let points = nest.outer.iter().fold(1i64, |n, l| n.saturating_mul(whole(l, l.tag == Tag::Block)));
-        let blocked = |l: &&Loop| nest.block().is_none_or(|b| b.index != l.index);
-        let last = |g: &LoopGroup, l: &Loop| g.loops.last().is_some_and(|last| last.index == l.index);
+        let blocked = |l: &&ForLoop| nest.block().is_none_or(|b| b.index != l.index);
+        let last = |g: &LoopGroup, l: &ForLoop| g.loops.last().is_some_and(|last| last.index == l.index);
         // Products find their factors from where they begin: nothing counts all of their steps.
         let walked = nest.groups.iter().filter(|g| !g.is_gemm);
         let inner = walked.map(|g| g.loops.iter().filter(blocked).fold(1i64, |n, l| n.saturating_mul(whole(l, last(g, l)))));
@@ -187,7 +187,7 @@ impl ThreadSchedule {
     }
 
     /// Strips of each thread along a loop.
-    pub fn slots(&self, nest: &LoopNest, along: &Loop) -> i64 {
+    pub fn slots(&self, nest: &LoopNest, along: &ForLoop) -> i64 {
         let lanes = self.team() * self.width;
         if nest.block().is_some_and(|b| b.index == along.index) { 1 } else { (along.count + lanes - 1) / lanes }
     }

@@ -5,7 +5,7 @@
 //! and they meet in shared memory. Where a team works on one point after the other, it holds what it has drawn for the next seven.
 
 use crate::emit::scalar::integer;
-use crate::loopnest::{Loop, LoopGroup, Tag, Tile, slope};
+use crate::loopnest::{ForLoop, LoopGroup, Tag, Tile, slope};
 use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::schedule::may_draw_together;
 use crate::target::cuda::emit::split_reduction;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 impl Printer<'_> {
     /// Whether a team comes to neighbours of a mask one after the other, with a lane of its own for each.
-    pub fn drawn_in_turn(&self, group: &LoopGroup, element: &Expr, along: &Loop) -> bool {
+    pub fn drawn_in_turn(&self, group: &LoopGroup, element: &Expr, along: &ForLoop) -> bool {
         let (nest, Some(schedule)) = (self.nest, &self.dialect.schedule) else { return false };
         let Some(points) = nest.outer.last().filter(|l| l.tag != Tag::Block) else { return false };
         let in_turn = nest.gemm.is_none() && split_reduction::partials(nest).next().is_some();
@@ -23,9 +23,9 @@ impl Printer<'_> {
     }
 
     /// Whether strips along a loop begin at multiples of this number of mask elements, at every point.
-    pub fn is_even_mask(&self, group: &LoopGroup, element: &Expr, along: &Loop) -> bool {
+    pub fn is_even_mask(&self, group: &LoopGroup, element: &Expr, along: &ForLoop) -> bool {
         let Some(width) = self.dialect.schedule.as_ref().map(|s| s.width) else { return false };
-        let loops: Vec<&Loop> = self.nest.outer.iter().chain(&group.loops).collect();
+        let loops: Vec<&ForLoop> = self.nest.outer.iter().chain(&group.loops).collect();
         let zero: BTreeMap<String, Expr> = loops.iter().map(|l| (l.index.clone(), Expr::Int(0))).collect();
         let others = loops.iter().filter(|l| l.index != along.index).map(|l| slope(element, &l.index));
         let steps: Option<Vec<Expr>> = others.chain([Some(element.substitute(&zero))]).collect();
@@ -37,14 +37,14 @@ impl Printer<'_> {
 
     /// C text that says whether eight rows of a block, all with points of their own, are eight neighbours of a mask that begin where a
     /// block of random numbers does; `None` where they cannot be.
-    pub fn drawn_together(&mut self, group: &LoopGroup, element: &Expr, along: &Loop) -> Option<String> {
+    pub fn drawn_together(&mut self, group: &LoopGroup, element: &Expr, along: &ForLoop) -> Option<String> {
         let nest = self.nest;
         let points = nest.outer.last()?;
         let rows = self.dialect.schedule.as_ref()?.rows;
         if !may_draw_together(nest, rows) || slope(element, &points.index) != Some(Expr::Int(1)) {
             return None;
         }
-        let loops: Vec<&Loop> = nest.outer.iter().chain(&group.loops).collect();
+        let loops: Vec<&ForLoop> = nest.outer.iter().chain(&group.loops).collect();
         let first: BTreeMap<String, Expr> = loops.iter().map(|l| (l.index.clone(), Expr::Int(0))).collect();
         let mut aligned = vec![element.substitute(&first)];
         for each in loops.iter().filter(|l| l.index != points.index && l.index != along.index) {

@@ -3,7 +3,7 @@
 
 use crate::emit::scalar::constant;
 use crate::error::KernelError;
-use crate::loopnest::{Element, Loop, LoopGroup, LoopNest, MemorySpace, NestStatement};
+use crate::loopnest::{Element, ForLoop, LoopGroup, LoopNest, MemorySpace, NestStatement};
 use crate::target::cuda::emit::GRID;
 use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::group::functor;
@@ -52,17 +52,17 @@ impl Printer<'_> {
     /// The sections of a nest with partial results for this number of blocks; `None` if results have to be in memory before the last point.
     pub fn sections(&mut self, blocks: i64) -> Option<Sections> {
         let (nest, schedule) = (self.nest, self.dialect.schedule.as_ref()?);
-        let several = |l: &Loop| nest.steps(l) > 1;
-        let names = |s: &NestStatement, l: &Loop| s.write.subscripts.contains(&Expr::sym(l.index.as_str()));
+        let several = |l: &ForLoop| nest.steps(l) > 1;
+        let names = |s: &NestStatement, l: &ForLoop| s.write.subscripts.contains(&Expr::sym(l.index.as_str()));
         let writers: Vec<&NestStatement> = partials(nest).filter_map(|(data, _, _)| Some(writer(nest, data)?.1)).collect();
-        let named = |l: &&Loop| several(l) && writers.iter().any(|s| names(s, l));
+        let named = |l: &&ForLoop| several(l) && writers.iter().any(|s| names(s, l));
         let around = nest.outer.len() - nest.outer.iter().rev().take_while(|l| !named(l)).count();
         let (outer, inner) = nest.outer.split_at(around);
         let apart = outer.iter().all(|l| !several(l) || writers.iter().all(|s| names(s, l)));
         if !apart || nest.sequential().next().is_some() || schedule.places.values().any(|p| *p == Placement::Scratch) {
             return None;
         }
-        let steps = |loops: &[Loop]| loops.iter().map(|l| nest.steps(l)).product::<i64>();
+        let steps = |loops: &[ForLoop]| loops.iter().map(|l| nest.steps(l)).product::<i64>();
         let (groups, run) = (steps(outer), steps(inner));
         let count = (blocks / groups.max(1)).clamp(1, ((run + schedule.rows - 1) / schedule.rows).max(1));
         self.given("run".into(), run);
@@ -135,7 +135,7 @@ impl Printer<'_> {
 
     /// Opens loops over the registers of a partial result but for the one that the team shares. That one, if there is one, and how
     /// many are open.
-    fn open_elements<'g>(&mut self, data: &str, group: &'g LoopGroup, element: &Element, depth: usize) -> (Option<&'g Loop>, usize) {
+    fn open_elements<'g>(&mut self, data: &str, group: &'g LoopGroup, element: &Element, depth: usize) -> (Option<&'g ForLoop>, usize) {
         let owned = matches!(self.held_in(data), Some(Placement::Owned { along: Some(_) }));
         let last = group.loops.last().filter(|_| owned);
         let uses = |index: &str| element.subscripts.contains(&Expr::sym(index));

@@ -4,7 +4,7 @@
 //! and leaves it with the rows next to one another, so that whole sectors of memory are written. All rows of a block then run
 //! together: one that has no point of its own computes the last one again and writes nothing.
 
-use crate::loopnest::{Element, Loop, LoopGroup, LoopNest, MemorySpace, slope};
+use crate::loopnest::{Element, ForLoop, LoopGroup, LoopNest, MemorySpace, slope};
 use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::register::cuda_type;
 use crate::target::cuda::emit::schedule::ThreadSchedule;
@@ -41,7 +41,7 @@ fn turned_writes<'p>(printer: &'p Printer) -> impl Iterator<Item = &'p Element> 
 }
 
 /// The dim of a result that a loop runs along, if neighbours along it are no neighbours in memory.
-fn crosses(printer: &Printer, group: &LoopGroup, element: &Element, along: &Loop) -> Option<usize> {
+fn crosses(printer: &Printer, group: &LoopGroup, element: &Element, along: &ForLoop) -> Option<usize> {
     let tensor = printer.nest.tensors.get(&element.data)?;
     let stored = matches!(tensor.space, MemorySpace::Heap { .. }) && cuda_type(tensor.dtype).is_some();
     let uses = |e: &Expr| e.symbols().contains(&along.index);
@@ -54,7 +54,7 @@ fn crosses(printer: &Printer, group: &LoopGroup, element: &Element, along: &Loop
 
 impl Printer<'_> {
     /// C text of the step between neighbours along a loop of a result that is transposed.
-    pub fn turned(&mut self, group: &LoopGroup, element: &Element, along: &Loop) -> Option<String> {
+    pub fn turned(&mut self, group: &LoopGroup, element: &Element, along: &ForLoop) -> Option<String> {
         self.dialect.schedule.as_ref().filter(|s| s.turns)?;
         let dim = crosses(self, group, element, along)?;
         let (strides, _, _) = self.strides(&element.data).ok()?;

@@ -1,8 +1,8 @@
 //! The walk of a group through its strips and tiles: which rows and columns of every tensor each step loads, makes, stores and gives up.
 
-use super::super::super::layers::{Reach, Shape, Window};
+use super::super::super::layers::{ImageShape, Reach, Window};
 use super::super::super::shapes::Span;
-use super::super::super::steps::{Step, Steps, Work};
+use super::super::super::steps::{ChannelDependence, FusedStep, Steps};
 
 /// What one step does in one strip of one tile.
 pub struct Turn<'a> {
@@ -26,7 +26,7 @@ pub struct Turn<'a> {
 #[derive(Clone, Default)]
 struct State {
     tensor: usize,
-    shape: Option<Shape>,
+    shape: Option<ImageShape>,
     /// Steps of the group that read it.
     readers: Vec<usize>,
     given: bool,
@@ -83,7 +83,7 @@ impl<'a> Walk<'a> {
             leaving: leaving.contains(tensor),
             ..State::default()
         };
-        let step = |s: &Step| (s.inputs.iter().map(number).collect(), s.sides.iter().map(number).collect());
+        let step = |s: &FusedStep| (s.inputs.iter().map(number).collect(), s.sides.iter().map(number).collect());
         Walk {
             steps,
             group,
@@ -210,7 +210,7 @@ impl<'a> Walk<'a> {
         let state = &self.states[output];
         let passes = state.leaving && state.readers.is_empty();
         let of = &self.steps.steps[self.group.begin + step];
-        let point = of.work == Work::Channelwise && of.window == Window::POINT;
+        let point = of.work == ChannelDependence::Channelwise && of.window == Window::POINT;
         let candidates = self.reads[step].1.iter().chain(self.reads[step].0.iter().filter(|_| point));
         let takes = |read: &&usize| {
             let from = &self.states[**read];

@@ -7,7 +7,7 @@
 //! | `[f, e, i, r, s]`, `groups: f` | `[n, f, e, p, q]` | `k[f,e,i,r,s] * x[n,size(i)*f+i,…]` |
 
 use super::{Layer, Sugar};
-use crate::load::parser::{Ast, Node};
+use crate::load::parser::{Ast, ParsedExpr};
 use sdfg::Binary;
 
 pub const ALL: &[Sugar] = &[
@@ -27,7 +27,7 @@ pub const ALL: &[Sugar] = &[
     },
 ];
 
-fn conv(layer: &mut Layer) -> Option<Node> {
+fn conv(layer: &mut Layer) -> Option<ParsedExpr> {
     if !layer.is_known() {
         return layer.unknown();
     }
@@ -70,7 +70,7 @@ struct Channels {
     /// The kernel's dim that they run along, if any.
     summed: Vec<String>,
     /// Their place in the tensor.
-    subscript: Node,
+    subscript: ParsedExpr,
 }
 
 fn groups(layer: &mut Layer, x: &[String], k: &[String], spatial: usize) -> Option<Channels> {
@@ -99,7 +99,7 @@ fn groups(layer: &mut Layer, x: &[String], k: &[String], spatial: usize) -> Opti
             }
             Some(Channels { summed: vec![k[1].clone()], subscript: layer.word(&k[1]) })
         }
-        (3, Some(Node { ast: Ast::Word(dim), .. })) if dim == k[0] => {
+        (3, Some(ParsedExpr { ast: Ast::Word(dim), .. })) if dim == k[0] => {
             let (count, each) = (layer.size(&k[0])?, layer.size(&k[2])?);
             if count * each != all {
                 let why = format!("{count} groups (`{}`) of {each} channels (`{}`) are {}, but `{given}` has {all} (`{}`)", k[0], k[2], count * each, x[1]);
@@ -122,7 +122,7 @@ fn groups(layer: &mut Layer, x: &[String], k: &[String], spatial: usize) -> Opti
 }
 
 /// The kernel lies with its first element at `stride·h − pad` for each `h`: the result at `p` reads it at `p + pad − stride·h`.
-fn transposed(layer: &mut Layer) -> Option<Node> {
+fn transposed(layer: &mut Layer) -> Option<ParsedExpr> {
     if !layer.is_known() {
         return layer.unknown();
     }

@@ -12,8 +12,8 @@ mod windows;
 use super::same_option;
 use crate::load::header::Header;
 use crate::load::names::nearest;
-use crate::load::parser::{Argument, Ast, Node};
-use crate::load::problem::{Place, Problem, Problems};
+use crate::load::parser::{Argument, Ast, ParsedExpr};
+use crate::load::problem::{Problem, Problems, SourceLocation};
 use sdfg::{Binary, Bindings};
 
 /// One layer.
@@ -25,7 +25,7 @@ struct Sugar {
     /// What a person reads when a call does not fit.
     usage: &'static str,
     /// What a call stands for; `None` after an error, which has been reported.
-    meaning: fn(&mut Layer) -> Option<Node>,
+    meaning: fn(&mut Layer) -> Option<ParsedExpr>,
 }
 
 const FAMILIES: &[&[Sugar]] = &[convolution::ALL, pooling::ALL, parts::ALL];
@@ -41,7 +41,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// A tensor that a layer reads, with the indices that its dims have.
 struct Operand {
-    place: Place,
+    place: SourceLocation,
     name: String,
     dims: Vec<String>,
 }
@@ -50,7 +50,7 @@ struct Operand {
 struct Layer<'a> {
     header: &'a Header,
     problems: &'a mut Problems,
-    place: Place,
+    place: SourceLocation,
     sugar: &'static Sugar,
     operands: Vec<Operand>,
     options: &'a [Argument],
@@ -60,8 +60,8 @@ struct Layer<'a> {
 
 /// An expression with the layers in it replaced by what they stand for; `left` are the indices of the step's result. `None` after an error,
 /// which has been reported.
-pub fn replaced(node: &Node, left: &[String], header: &Header, problems: &mut Problems) -> Option<Node> {
-    let boxed = |node: &Node, problems: &mut Problems| replaced(node, left, header, problems).map(Box::new);
+pub fn replaced(node: &ParsedExpr, left: &[String], header: &Header, problems: &mut Problems) -> Option<ParsedExpr> {
+    let boxed = |node: &ParsedExpr, problems: &mut Problems| replaced(node, left, header, problems).map(Box::new);
     let ast = match &node.ast {
         Ast::Negative(of) => Ast::Negative(boxed(of, problems)?),
         Ast::Binary(op, a, b) => {
@@ -80,17 +80,17 @@ pub fn replaced(node: &Node, left: &[String], header: &Header, problems: &mut Pr
         },
         other => other.clone(),
     };
-    Some(Node { place: node.place, ast })
+    Some(ParsedExpr { place: node.place, ast })
 }
 
 /// The dim along which a step with these indices joins tensors, and the dim of each of them there; `dims` gives the dim of a tensor at a
 /// position. `None` where a step joins nothing, or is wrong, which is reported when it is read.
-pub fn joined(node: &Node, left: &[&str], dims: &dyn Fn(&str, usize) -> Option<String>) -> Option<(String, Vec<String>)> {
+pub fn joined(node: &ParsedExpr, left: &[&str], dims: &dyn Fn(&str, usize) -> Option<String>) -> Option<(String, Vec<String>)> {
     let Ast::Call(name, arguments) = &node.ast else { return node.parts().into_iter().find_map(|part| joined(part, left, dims)) };
     if name != "concat" {
         return node.parts().into_iter().find_map(|part| joined(part, left, dims));
     }
-    let word = |node: &Node| if let Ast::Word(word) = &node.ast { Some(word.clone()) } else { None };
+    let word = |node: &ParsedExpr| if let Ast::Word(word) = &node.ast { Some(word.clone()) } else { None };
     let along = arguments.iter().find(|a| a.option.as_ref().is_some_and(|o| o.text == "along")).and_then(|a| word(&a.value))?;
     let at = left.iter().position(|index| *index == along)?;
     let parts = arguments.iter().filter(|a| a.option.is_none()).map(|a| match &a.value.ast {
@@ -102,12 +102,12 @@ pub fn joined(node: &Node, left: &[&str], dims: &dyn Fn(&str, usize) -> Option<S
 
 fn layer(
     sugar: &'static Sugar,
-    place: Place,
+    place: SourceLocation,
     arguments: &[Argument],
     left: &[String],
     header: &Header,
     problems: &mut Problems,
-) -> Option<Node> {
+) -> Option<ParsedExpr> {
     let before = problems.failures();
     for option in arguments.iter().filter_map(|a| a.option.as_ref()) {
         if !sugar.options.contains(&option.text.as_str()) {
@@ -115,7 +115,7 @@ fn layer(
             problems.add(option.place, Problem::UnknownOption { operator: sugar.name.into(), option: option.text.clone(), hint });
         }
     }
-    let tensors: Vec<&Node> = arguments.iter().filter(|a| a.option.is_none()).map(|a| &a.value).collect();
+    let tensors: Vec<&ParsedExpr> = arguments.iter().filter(|a| a.option.is_none()).map(|a| &a.value).collect();
     let (least, most) = sugar.operands;
     let twice = arguments.iter().enumerate().any(|(n, a)| arguments.iter().take(n).any(|b| same_option(a, b)));
     if tensors.len() < least || tensors.len() > most || twice {
@@ -131,7 +131,7 @@ fn layer(
 }
 
 /// A tensor by name, alone or with an index for each of its dims.
-fn operand(sugar: &Sugar, node: &Node, header: &Header, problems: &mut Problems) -> Option<Operand> {
+fn operand(sugar: &Sugar, node: &ParsedExpr, header: &Header, problems: &mut Problems) -> Option<Operand> {
     let (name, given) = match &node.ast {
         Ast::Word(name) => (name, None),
         Ast::Access(name, subscripts, None) => (name, Some(subscripts)),
@@ -150,7 +150,7 @@ fn operand(sugar: &Sugar, node: &Node, header: &Header, problems: &mut Problems)
         (None, Some(tensor)) => tensor.dims.clone(),
         (None, None) => vec![],
         (Some(subscripts), _) => {
-            let index = |node: &Node| if let Ast::Word(index) = &node.ast { Some(index.clone()) } else { None };
+            let index = |node: &ParsedExpr| if let Ast::Word(index) = &node.ast { Some(index.clone()) } else { None };
             let Some(dims) = subscripts.iter().map(index).collect::<Option<Vec<_>>>() else {
                 let why = format!(
                     "`{}` makes subscripts of its own; write a plain index for each dim of `{name}`, or its name alone",
@@ -166,11 +166,11 @@ fn operand(sugar: &Sugar, node: &Node, header: &Header, problems: &mut Problems)
 }
 
 impl Layer<'_> {
-    fn option(&self, name: &str) -> Option<&Node> {
+    fn option(&self, name: &str) -> Option<&ParsedExpr> {
         self.options.iter().find(|a| a.option.as_ref().is_some_and(|o| o.text == name)).map(|a| &a.value)
     }
 
-    fn fail<T>(&mut self, place: Place, why: String) -> Option<T> {
+    fn fail<T>(&mut self, place: SourceLocation, why: String) -> Option<T> {
         self.problems.add(place, Problem::Layer(why));
         None
     }
@@ -187,9 +187,9 @@ impl Layer<'_> {
     }
 
     /// A sum of the operands that are unknown, which is read only to report them.
-    fn unknown(&self) -> Option<Node> {
+    fn unknown(&self) -> Option<ParsedExpr> {
         let unknown = self.operands.iter().filter(|operand| !self.header.tensors.contains_key(&operand.name));
-        let words = unknown.map(|operand| Node { place: operand.place, ast: Ast::Word(operand.name.clone()) });
+        let words = unknown.map(|operand| ParsedExpr { place: operand.place, ast: Ast::Word(operand.name.clone()) });
         words.reduce(|a, b| self.binary(Binary::Add, a, b))
     }
 
@@ -203,7 +203,7 @@ impl Layer<'_> {
         self.number(name, &node)
     }
 
-    fn number(&mut self, name: &str, node: &Node) -> Option<i64> {
+    fn number(&mut self, name: &str, node: &ParsedExpr) -> Option<i64> {
         let value = match &node.ast {
             Ast::Number(value) => Some(*value),
             Ast::Negative(of) => match of.ast {
@@ -239,7 +239,7 @@ impl Layer<'_> {
     }
 
     /// The names of dims after an option.
-    fn dims(&mut self, name: &str) -> Option<Vec<(Place, String)>> {
+    fn dims(&mut self, name: &str) -> Option<Vec<(SourceLocation, String)>> {
         let node = self.option(name)?.clone();
         let items = if let Ast::List(items) = &node.ast { items.as_slice() } else { std::slice::from_ref(&node) };
         let mut found = Vec::new();
@@ -259,28 +259,28 @@ impl Layer<'_> {
 
     // Parts of expressions, all at the place of the call.
 
-    fn node(&self, ast: Ast) -> Node {
-        Node { place: self.place, ast }
+    fn node(&self, ast: Ast) -> ParsedExpr {
+        ParsedExpr { place: self.place, ast }
     }
 
-    fn literal(&self, value: i64) -> Node {
+    fn literal(&self, value: i64) -> ParsedExpr {
         self.node(Ast::Number(value as f64))
     }
 
-    fn word(&self, name: &str) -> Node {
+    fn word(&self, name: &str) -> ParsedExpr {
         self.node(Ast::Word(name.into()))
     }
 
-    fn size_of(&self, dim: &str) -> Node {
+    fn size_of(&self, dim: &str) -> ParsedExpr {
         self.call("size", vec![self.word(dim)])
     }
 
-    fn binary(&self, op: Binary, a: Node, b: Node) -> Node {
+    fn binary(&self, op: Binary, a: ParsedExpr, b: ParsedExpr) -> ParsedExpr {
         self.node(Ast::Binary(op, Box::new(a), Box::new(b)))
     }
 
     /// `a + value`.
-    fn shifted(&self, a: Node, value: i64) -> Node {
+    fn shifted(&self, a: ParsedExpr, value: i64) -> ParsedExpr {
         match value {
             0 => a,
             1.. => self.binary(Binary::Add, a, self.literal(value)),
@@ -289,16 +289,16 @@ impl Layer<'_> {
     }
 
     /// `factor · name`.
-    fn times(&self, factor: i64, name: &str) -> Node {
+    fn times(&self, factor: i64, name: &str) -> ParsedExpr {
         if factor == 1 { self.word(name) } else { self.binary(Binary::Mul, self.literal(factor), self.word(name)) }
     }
 
-    fn call(&self, name: &str, operands: Vec<Node>) -> Node {
+    fn call(&self, name: &str, operands: Vec<ParsedExpr>) -> ParsedExpr {
         self.node(Ast::Call(name.into(), operands.into_iter().map(|value| Argument { option: None, value }).collect()))
     }
 
     /// A reduction over dims.
-    fn reduced(&self, name: &str, of: Node, over: &[String]) -> Node {
+    fn reduced(&self, name: &str, of: ParsedExpr, over: &[String]) -> ParsedExpr {
         let place = self.place;
         let over = self.node(Ast::List(over.iter().map(|dim| self.word(dim)).collect()));
         let option = Some(crate::load::yaml::Name { place, text: "over".into() });
@@ -306,8 +306,8 @@ impl Layer<'_> {
     }
 
     /// An operand under subscripts, with the value of what lies outside.
-    fn access(&self, operand: usize, subscripts: Vec<Node>, fill: Option<Node>) -> Node {
+    fn access(&self, operand: usize, subscripts: Vec<ParsedExpr>, fill: Option<ParsedExpr>) -> ParsedExpr {
         let operand = &self.operands[operand];
-        Node { place: operand.place, ast: Ast::Access(operand.name.clone(), subscripts, fill.map(Box::new)) }
+        ParsedExpr { place: operand.place, ast: Ast::Access(operand.name.clone(), subscripts, fill.map(Box::new)) }
     }
 }

@@ -1,7 +1,7 @@
 //! Tensors made of parts of others: joined, cut out, with borders, or each element several times.
 
 use super::{Layer, Sugar};
-use crate::load::parser::Node;
+use crate::load::parser::ParsedExpr;
 use sdfg::Binary;
 
 pub const ALL: &[Sugar] = &[
@@ -35,7 +35,7 @@ pub const ALL: &[Sugar] = &[
     },
 ];
 
-fn concat(layer: &mut Layer) -> Option<Node> {
+fn concat(layer: &mut Layer) -> Option<ParsedExpr> {
     if !layer.is_known() {
         return layer.unknown();
     }
@@ -77,7 +77,7 @@ fn concat(layer: &mut Layer) -> Option<Node> {
     // The index along the result, less the sizes of the tensors before.
     let before =
         |layer: &Layer, n: usize| parts[..n].iter().fold(layer.word(&along), |at, dim| layer.binary(Binary::Sub, at, layer.size_of(dim)));
-    let mut joined: Option<Node> = None;
+    let mut joined: Option<ParsedExpr> = None;
     for n in (0..parts.len()).rev() {
         let subscripts = left.iter().enumerate().map(|(m, dim)| if m == at { before(layer, n) } else { layer.word(dim) }).collect();
         let part = layer.access(n, subscripts, Some(layer.literal(0)));
@@ -112,14 +112,14 @@ fn places(layer: &mut Layer) -> Option<Vec<usize>> {
     Some(found)
 }
 
-fn slice(layer: &mut Layer) -> Option<Node> {
+fn slice(layer: &mut Layer) -> Option<ParsedExpr> {
     if !layer.is_known() {
         return layer.unknown();
     }
     let places = places(layer)?;
     let (from, step) = (layer.along("from", places.len(), 0, 0), layer.along("step", places.len(), 1, 1));
     let (from, step) = (from?, step?);
-    let mut subscripts: Vec<Node> = layer.left.iter().map(|index| layer.word(index)).collect();
+    let mut subscripts: Vec<ParsedExpr> = layer.left.iter().map(|index| layer.word(index)).collect();
     for (n, at) in places.into_iter().enumerate() {
         let (own, part) = (layer.operands[0].dims[at].clone(), layer.left[at].clone());
         let last = from[n] + step[n] * (layer.size(&part)? - 1);
@@ -132,13 +132,13 @@ fn slice(layer: &mut Layer) -> Option<Node> {
     Some(layer.access(0, subscripts, None))
 }
 
-fn pad(layer: &mut Layer) -> Option<Node> {
+fn pad(layer: &mut Layer) -> Option<ParsedExpr> {
     if !layer.is_known() {
         return layer.unknown();
     }
     let places = places(layer)?;
     let before = layer.along("before", places.len(), 0, i64::MIN)?;
-    let mut subscripts: Vec<Node> = layer.left.iter().map(|index| layer.word(index)).collect();
+    let mut subscripts: Vec<ParsedExpr> = layer.left.iter().map(|index| layer.word(index)).collect();
     for (n, at) in places.into_iter().enumerate() {
         subscripts[at] = layer.shifted(layer.word(&layer.left[at]), -before[n]);
     }
@@ -147,13 +147,13 @@ fn pad(layer: &mut Layer) -> Option<Node> {
 }
 
 /// Every element `by` times: at `p` stands the one at `⌊p / by⌋`.
-fn upsample(layer: &mut Layer) -> Option<Node> {
+fn upsample(layer: &mut Layer) -> Option<ParsedExpr> {
     if !layer.is_known() {
         return layer.unknown();
     }
     let places = places(layer)?;
     let by = layer.along("by", places.len(), 2, 1)?;
-    let mut subscripts: Vec<Node> = layer.left.iter().map(|index| layer.word(index)).collect();
+    let mut subscripts: Vec<ParsedExpr> = layer.left.iter().map(|index| layer.word(index)).collect();
     for (n, at) in places.into_iter().enumerate() {
         let (own, result) = (layer.operands[0].dims[at].clone(), layer.left[at].clone());
         let (size, wanted) = (layer.size(&own)?, layer.size(&result)?);

@@ -2,7 +2,7 @@
 
 use super::windows::Window;
 use super::{Layer, Sugar};
-use crate::load::parser::{Ast, Node};
+use crate::load::parser::{Ast, ParsedExpr};
 use sdfg::Binary;
 
 pub const ALL: &[Sugar] = &[
@@ -30,7 +30,7 @@ pub const ALL: &[Sugar] = &[
 ];
 
 /// The windows of a call, which stand over the last dims of the operand and of the result.
-fn windows(layer: &mut Layer) -> Option<(Vec<Node>, Vec<Window>)> {
+fn windows(layer: &mut Layer) -> Option<(Vec<ParsedExpr>, Vec<Window>)> {
     let Some(within) = layer.dims("over") else {
         return if layer.option("over").is_none() { layer.misused() } else { None };
     };
@@ -61,7 +61,7 @@ fn dims(windows: &[Window]) -> Vec<String> {
     windows.iter().map(|window| window.within.clone()).collect()
 }
 
-fn max(layer: &mut Layer) -> Option<Node> {
+fn max(layer: &mut Layer) -> Option<ParsedExpr> {
     if !layer.is_known() {
         return layer.unknown();
     }
@@ -71,7 +71,7 @@ fn max(layer: &mut Layer) -> Option<Node> {
     Some(layer.reduced("max", layer.access(0, subscripts, fill), &dims(&windows)))
 }
 
-fn average(layer: &mut Layer) -> Option<Node> {
+fn average(layer: &mut Layer) -> Option<ParsedExpr> {
     if !layer.is_known() {
         return layer.unknown();
     }
@@ -88,7 +88,7 @@ fn average(layer: &mut Layer) -> Option<Node> {
 }
 
 /// How many places of a window lie in the tensor, or in it and its padding: those `j` with `from ≤ stride·place + dilation·j < to`.
-fn count(layer: &Layer, window: &Window, with_padding: bool) -> Node {
+fn count(layer: &Layer, window: &Window, with_padding: bool) -> ParsedExpr {
     let first = layer.shifted(layer.times(window.stride, &window.place), -window.pad);
     let end = if with_padding { layer.shifted(layer.size_of(&window.over), window.pad_end) } else { layer.size_of(&window.over) };
     let width = layer.size_of(&window.within);
@@ -106,14 +106,14 @@ fn count(layer: &Layer, window: &Window, with_padding: bool) -> Node {
 }
 
 /// `⌊value / by⌋`.
-fn at_step(layer: &Layer, value: Node, by: i64) -> Node {
+fn at_step(layer: &Layer, value: ParsedExpr, by: i64) -> ParsedExpr {
     match by {
         1 => value,
         _ => layer.call("floor", vec![layer.binary(Binary::Div, value, layer.literal(by))]),
     }
 }
 
-fn global(layer: &mut Layer) -> Option<Node> {
+fn global(layer: &mut Layer) -> Option<ParsedExpr> {
     if !layer.is_known() {
         return layer.unknown();
     }

@@ -1,7 +1,7 @@
 //! Windows that move over the last dims of a tensor: strides, padding, dilation, and whether sizes fit them.
 
 use super::Layer;
-use crate::load::parser::Node;
+use crate::load::parser::ParsedExpr;
 use sdfg::Binary;
 
 /// How a window moves along one dim.
@@ -77,7 +77,7 @@ impl Layer<'_> {
     }
 
     /// `stride·place + dilation·within − pad`.
-    pub fn subscript(&self, window: &Window) -> Node {
+    pub fn subscript(&self, window: &Window) -> ParsedExpr {
         let (place, within) = (self.times(window.stride, &window.place), self.times(window.dilation, &window.within));
         self.shifted(self.binary(Binary::Add, place, within), -window.pad)
     }

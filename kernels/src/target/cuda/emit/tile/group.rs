@@ -2,14 +2,14 @@
 
 use crate::emit::scalar::constant;
 use crate::error::KernelError;
-use crate::loopnest::{Loop, LoopGroup, MemorySpace, NestStatement};
+use crate::loopnest::{ForLoop, LoopGroup, MemorySpace, NestStatement};
 use crate::target::cuda::emit::Printer;
 use indexmap::IndexSet;
 use std::collections::BTreeSet;
 
 /// The loops of a group whose indices an element has.
 fn held(group: &LoopGroup, statement: &NestStatement) -> BTreeSet<String> {
-    let uses = |l: &&Loop| statement.write.subscripts.iter().any(|e| e.symbols().contains(&l.index));
+    let uses = |l: &&ForLoop| statement.write.subscripts.iter().any(|e| e.symbols().contains(&l.index));
     group.loops.iter().filter(uses).map(|l| l.index.clone()).collect()
 }
 
@@ -37,7 +37,7 @@ impl Printer<'_> {
             self.silent = n + 1 < kinds.len();
             let mine = |s: &NestStatement| s.combine.is_none() || held(group, s) == *kind;
             let statements = needed(group.statements.iter().filter(|s| mine(s)).cloned().collect(), self.silent);
-            let (kept, others): (Vec<Loop>, Vec<Loop>) =
+            let (kept, others): (Vec<ForLoop>, Vec<ForLoop>) =
                 group.loops.iter().filter(|l| l.index != last).cloned().partition(|l| kind.contains(&l.index));
             let ordered = kept.iter().chain(&others).chain(group.loops.last()).cloned().collect();
             let part = LoopGroup { loops: ordered, statements, ..group.clone() };
@@ -75,7 +75,7 @@ impl Printer<'_> {
     }
 
     /// Opens one loop over the iterations of some loops together, shared by the warps; without any loops the first warp does it once.
-    fn open_units(&mut self, loops: &[Loop], depth: usize) {
+    fn open_units(&mut self, loops: &[ForLoop], depth: usize) {
         if loops.is_empty() {
             self.line(depth, "if (row == 0) {");
             return;

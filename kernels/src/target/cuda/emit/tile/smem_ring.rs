@@ -4,7 +4,7 @@ use crate::emit::gemm::{GemmAxis, Matrices};
 use crate::emit::scalar::value;
 use crate::error::KernelError;
 use crate::loopnest::streaming::StreamedTile;
-use crate::loopnest::{Loop, LoopGroup};
+use crate::loopnest::{ForLoop, LoopGroup};
 use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::tile::LINE;
 use sdfg::{Dtype, Expr};
@@ -85,7 +85,7 @@ impl Printer<'_> {
     }
 
     /// A product as matrices whose rows are those of the tile.
-    fn matrices_of(&mut self, group: &LoopGroup, row: &Loop) -> Result<Matrices, KernelError> {
+    fn matrices_of(&mut self, group: &LoopGroup, row: &ForLoop) -> Result<Matrices, KernelError> {
         let mut m = self.matrices(group, false, [&|_, _, _| false; 2])?;
         let is_row = |axis: &Option<GemmAxis>| axis.as_ref().is_some_and(|x| x.indices == [row.index.clone()]);
         if is_row(&m.columns) {

@@ -4,7 +4,7 @@ use crate::emit::group::Reduction;
 use crate::emit::scalar::constant;
 use crate::error::KernelError;
 use crate::loopnest::streaming::{ColumnPass, StreamedTile};
-use crate::loopnest::{Loop, LoopGroup, MemorySpace, NestStatement};
+use crate::loopnest::{ForLoop, LoopGroup, MemorySpace, NestStatement};
 use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::group::functor;
 use crate::target::cuda::emit::schedule::{Placement, WARP};
@@ -343,7 +343,7 @@ impl Printer<'_> {
     }
 
     /// Whether all rows and strips are whole.
-    pub fn comes_out_even(&self, plan: &StreamedTile, along: &Loop) -> bool {
+    pub fn comes_out_even(&self, plan: &StreamedTile, along: &ForLoop) -> bool {
         let ragged = self.nest.tiles.iter().any(|t| t.index == plan.row.index && t.is_ragged());
         let together = self.dialect.schedule.as_ref().map_or(WARP, |s| s.threads) / WARP * ROWS;
         // A pass computes all columns of a chunk, those beyond the last one as well.
@@ -352,7 +352,7 @@ impl Printer<'_> {
     }
 
     /// Declares the row of a half, the first of its neighbours, and how many of them there are.
-    pub fn open_row(&mut self, plan: &StreamedTile, first: &str, along: &Loop, depth: usize) {
+    pub fn open_row(&mut self, plan: &StreamedTile, first: &str, along: &ForLoop, depth: usize) {
         let (row, rows) = (self.index(&plan.row.index), self.count(&plan.row.index, plan.row.count));
         let whole = self.comes_out_even(plan, along);
         let count = self.count(&along.index, along.count);
