@@ -3,12 +3,12 @@
 //! Whole numbers are computed as i64 and real ones as f64, rounded to their type after each node. A node that is not here, or whose
 //! operands are large, becomes a step although its operands are known.
 
+use super::attribute::{axis, float, int, ints};
 use super::constant::Constant;
 use super::element::Element;
 use super::error::UnsupportedNode;
-use super::graph::{FOLDED, Value};
-use super::node::{axis, float, int, ints};
 use super::proto::NodeProto;
+use super::value::{FOLDED, Value};
 use std::path::Path;
 
 type Folded = Result<Option<Vec<Constant>>, UnsupportedNode>;

@@ -7,80 +7,17 @@ use super::fold::fold;
 use super::node::Node;
 use super::operators;
 use super::proto::{AttributeProto, DimensionValue, FunctionProto, GraphProto, NodeProto, ValueInfoProto};
-use super::recipe::{Given, Weight, Writer};
+use super::recipe::Given;
+use super::state::Import;
 use super::step::Out;
+use super::value::{Scope, Value};
 use super::view::View;
 use indexmap::{IndexMap, IndexSet};
 use sdfg::{Bindings, Expr};
-use std::path::PathBuf;
-use std::rc::Rc;
 
 /// Graphs within graphs, and functions within functions.
 const DEEP: usize = 16;
-/// Elements up to which known values are computed with at import.
-pub const FOLDED: usize = 1 << 16;
-
-/// A value of the graph.
-#[derive(Clone, Debug)]
-pub enum Value {
-    Known(Rc<Known>),
-    View(View),
-    /// An optional input or output that is left out.
-    Absent,
-    /// Of a node that was refused.
-    Refused,
-}
-
-/// A constant with the name that a parameter made of it gets.
-#[derive(Debug)]
-pub struct Known {
-    pub name: String,
-    pub constant: Constant,
-    /// Distinguishes constants of one name.
-    id: usize,
-}
-
-/// Values by their names in the graph.
-pub type Scope = IndexMap<String, Value>;
-
-/// An import under way.
-pub struct Import<'m> {
-    pub folder: PathBuf,
-    pub functions: &'m [FunctionProto],
-    pub opset: i64,
-    /// Sizes that `--set` gives, by their names in the model.
-    pub sizes: &'m [(String, i64)],
-    pub recipe: Writer,
-    pub problems: Vec<ImportProblem>,
-    /// Inputs and their names in the recipe.
-    pub inputs: Vec<(String, String)>,
-    /// Outputs of the graph, the names that the recipe has for them, and whether a step assigns them.
-    outputs: IndexMap<String, (String, bool)>,
-    /// Constants that are parameters of the recipe.
-    parameters: IndexMap<usize, View>,
-    constants: usize,
-    nodes: usize,
-    used_sizes: IndexSet<String>,
-}
-
-impl<'m> Import<'m> {
-    pub fn new(folder: PathBuf, functions: &'m [FunctionProto], opset: i64, sizes: &'m [(String, i64)]) -> Import<'m> {
-        Import {
-            folder,
-            functions,
-            opset,
-            sizes,
-            recipe: Writer::default(),
-            problems: vec![],
-            inputs: vec![],
-            outputs: IndexMap::new(),
-            parameters: IndexMap::new(),
-            constants: 0,
-            nodes: 0,
-            used_sizes: IndexSet::new(),
-        }
-    }
-
+impl Import<'_> {
     /// Writes the whole graph; the names of the recipe's outputs.
     pub fn run(&mut self, graph: &GraphProto) -> Vec<String> {
         let mut scope = Scope::new();
@@ -207,42 +144,6 @@ impl<'m> Import<'m> {
         let range = (element == Element::Bool).then(|| "[0, 1]".to_string());
         self.recipe.inputs.push(Given { name: name.clone(), dims, dtype: element.dtype(), range });
         View::of(name, element, &shape.iter().map(|size| vec![*size]).collect::<Vec<_>>())
-    }
-
-    /// A constant as a value.
-    pub fn known(&mut self, name: &str, constant: Constant) -> Value {
-        self.constants += 1;
-        Value::Known(Rc::new(Known { name: name.to_string(), constant, id: self.constants }))
-    }
-
-    /// A known value as an operand of steps: a number where all elements are equal, and else a parameter without its axes of size 1.
-    pub fn parameter(&mut self, known: &Known) -> Result<View, UnsupportedNode> {
-        let Known { name, constant, id } = known;
-        if constant.elements() == 0 {
-            return Err(UnsupportedNode::Empty);
-        }
-        if let Some(value) = constant.uniform() {
-            return Ok(View::number(value, constant.element, &constant.shape));
-        }
-        if let Some(view) = self.parameters.get(id) {
-            return Ok(view.clone());
-        }
-        let name = self.recipe.unique(name);
-        let shape: Vec<usize> = constant.shape.iter().copied().filter(|size| *size != 1).collect();
-        let mut used = IndexMap::new();
-        let dims = shape.iter().map(|size| self.recipe.index(&mut used, *size).name).collect();
-        let given = Given { name: name.clone(), dims, dtype: constant.element.dtype(), range: None };
-        self.recipe.weights.push(Weight { given, shape, values: constant.clone() });
-        let digits = |size: &usize| if *size == 1 { vec![] } else { vec![*size] };
-        let view = View::of(name, constant.element, &constant.shape.iter().map(digits).collect::<Vec<_>>());
-        self.parameters.insert(*id, view.clone());
-        Ok(view)
-    }
-
-    /// The name that the recipe has for an output of the graph, for the one step that assigns it.
-    pub fn output_name(&mut self, value: &str) -> Option<String> {
-        let (name, assigned) = self.outputs.get_mut(value)?;
-        if std::mem::replace(assigned, true) { None } else { Some(name.clone()) }
     }
 
     /// Makes sure that a step assigns an output; its name in the recipe.

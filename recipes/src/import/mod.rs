@@ -10,6 +10,7 @@
 //!                                   └──▶ views, steps ──recipe──▶ recipe.yaml, weights.safetensors
 //! ```
 
+mod attribute;
 mod constant;
 mod element;
 mod error;
@@ -19,17 +20,19 @@ mod node;
 mod operators;
 pub mod proto;
 mod recipe;
+mod state;
 mod step;
+mod value;
 mod view;
 
 pub use error::{ImportErrors, ImportProblem, UnsupportedNode};
 pub use operators::names as operator_names;
 
-use graph::Import;
 use prost::Message;
 use proto::ModelProto;
 use safetensors::tensor::{Dtype as SafeDtype, TensorView};
 use sdfg::Dtype;
+use state::Import;
 use std::path::Path;
 
 /// The operator sets that are read, to the newest released with ONNX 1.23. Before 13 some operators had another form; these are refused.

@@ -1,10 +1,12 @@
 //! One node while it is written: its inputs, attributes and results.
 
+use super::attribute::{attribute, axis, float, int, ints, string};
 use super::constant::Constant;
 use super::element::Element;
 use super::error::UnsupportedNode;
-use super::graph::{Import, Scope, Value};
-use super::proto::{AttributeProto, GraphProto, NodeProto};
+use super::proto::{GraphProto, NodeProto};
+use super::state::Import;
+use super::value::{Scope, Value};
 use super::view::View;
 use indexmap::IndexMap;
 
@@ -22,39 +24,8 @@ pub struct Node<'n, 'm> {
     pub depth: usize,
 }
 
-/// A node's attributes by name.
-fn attribute<'a>(proto: &'a NodeProto, name: &str) -> Option<&'a AttributeProto> {
-    proto.attribute.iter().find(|a| a.name == name)
-}
-
-pub fn int(proto: &NodeProto, name: &str) -> Option<i64> {
-    attribute(proto, name).map(|a| a.i)
-}
-
-pub fn ints<'a>(proto: &'a NodeProto, name: &str) -> Option<&'a [i64]> {
-    attribute(proto, name).map(|a| a.ints.as_slice())
-}
-
-pub fn float(proto: &NodeProto, name: &str) -> Option<f32> {
-    attribute(proto, name).map(|a| a.f)
-}
-
-pub fn string<'a>(proto: &'a NodeProto, name: &str) -> Option<&'a str> {
-    attribute(proto, name).and_then(|a| std::str::from_utf8(&a.s).ok())
-}
-
-/// An axis that may be counted from the end.
-///
-/// # Errors
-/// An axis that is none.
-pub fn axis(given: i64, rank: usize) -> Result<usize, UnsupportedNode> {
-    let rank = rank as i64;
-    match given {
-        axis if (0..rank).contains(&axis) => Ok(axis as usize),
-        axis if (-rank..0).contains(&axis) => Ok((axis + rank) as usize),
-        axis => UnsupportedNode::form(format!("there is no axis {axis} of {rank}")),
-    }
-}
+/// Writes a node's steps; its results.
+pub type Operator = fn(&mut Node) -> Result<Vec<Value>, UnsupportedNode>;
 
 impl<'n, 'm> Node<'n, 'm> {
     pub fn new(import: &'n mut Import<'m>, proto: &'n NodeProto, inputs: Vec<Value>, comment: String, scope: &'n Scope) -> Node<'n, 'm> {

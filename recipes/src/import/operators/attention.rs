@@ -1,14 +1,13 @@
 //! Attention: scores, masks, and the mean of values that they weigh.
 
-use super::Operator;
 use super::layout::{joined, reshape};
 use super::pointwise::real;
 use crate::import::element::Element;
 use crate::import::error::UnsupportedNode;
-use crate::import::graph::Value;
-use crate::import::node::Node;
+use crate::import::node::{Node, Operator};
 use crate::import::recipe::Index;
 use crate::import::step::{Out, at, literal, reduced, summed};
+use crate::import::value::Value;
 use crate::import::view::View;
 
 type Results = Result<Vec<Value>, UnsupportedNode>;
@@ -64,7 +63,7 @@ fn attention(node: &mut Node) -> Results {
     }
     let q = reshaped(node, &q, &[batch, own, heads / own, queries, width])?;
     let element = q.element;
-    let scale = match crate::import::node::float(node.proto, "scale") {
+    let scale = match crate::import::attribute::float(node.proto, "scale") {
         Some(_) => real(node, "scale", 1.0),
         None => format!("(1 / sqrt({width}))"),
     };

@@ -1,12 +1,11 @@
 //! Sums of products over shared axes: MatMul, Gemm, Einsum.
 
-use super::Operator;
 use super::pointwise::{one, wrapped};
 use crate::import::error::UnsupportedNode;
-use crate::import::graph::Value;
-use crate::import::node::Node;
+use crate::import::node::{Node, Operator};
 use crate::import::recipe::Index;
 use crate::import::step::{Out, summed};
+use crate::import::value::Value;
 use crate::import::view::View;
 use indexmap::IndexMap;
 

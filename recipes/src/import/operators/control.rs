@@ -1,14 +1,14 @@
 //! Graphs within the graph: branches that are known are taken, and loops whose number of rounds is known are written out.
 
-use super::Operator;
 use super::layout::{joined, part};
+use crate::import::attribute::axis;
 use crate::import::constant::Constant;
 use crate::import::element::Element;
 use crate::import::error::UnsupportedNode;
-use crate::import::graph::Value;
-use crate::import::node::{Node, axis};
+use crate::import::node::{Node, Operator};
 use crate::import::proto::GraphProto;
 use crate::import::step::Out;
+use crate::import::value::Value;
 use crate::import::view::View;
 
 type Results = Result<Vec<Value>, UnsupportedNode>;

@@ -1,13 +1,12 @@
 //! Convolutions: sums over windows, whose places are affine in the result's and the window's.
 
-use super::Operator;
 use super::pointwise::{one, wrapped};
 use crate::import::element::Element;
 use crate::import::error::UnsupportedNode;
-use crate::import::graph::Value;
-use crate::import::node::Node;
+use crate::import::node::{Node, Operator};
 use crate::import::recipe::Index;
 use crate::import::step::{Out, SubscriptExpr, at, summed};
+use crate::import::value::Value;
 use crate::import::view::View;
 
 type Results = Result<Vec<Value>, UnsupportedNode>;

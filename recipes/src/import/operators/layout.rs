@@ -1,13 +1,13 @@
 //! Operators that move elements and compute nothing: most are views, whose places are arithmetic of indices.
 
-use super::Operator;
 use super::pointwise::one;
+use crate::import::attribute::axis;
 use crate::import::element::Element;
 use crate::import::error::UnsupportedNode;
 use crate::import::fold::{broadcast, lengths, reshaped, slices};
-use crate::import::graph::Value;
-use crate::import::node::{Node, axis};
+use crate::import::node::{Node, Operator};
 use crate::import::step::{Out, SubscriptExpr, Term, at, literal};
+use crate::import::value::Value;
 use crate::import::view::View;
 
 type Results = Result<Vec<Value>, UnsupportedNode>;

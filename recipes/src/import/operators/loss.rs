@@ -1,11 +1,11 @@
 //! Losses of classes: NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss.
 
-use super::Operator;
+use crate::import::attribute::int;
 use crate::import::error::UnsupportedNode;
-use crate::import::graph::Value;
-use crate::import::node::{Node, int};
+use crate::import::node::{Node, Operator};
 use crate::import::recipe::Index;
 use crate::import::step::{Out, literal, reduced};
+use crate::import::value::Value;
 use crate::import::view::View;
 
 pub const ALL: &[(&str, Operator)] = &[

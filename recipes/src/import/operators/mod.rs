@@ -18,11 +18,7 @@ mod resize;
 mod rotary;
 
 use super::error::UnsupportedNode;
-use super::graph::Value;
-use super::node::Node;
-
-/// Writes a node's steps; its results.
-pub type Operator = fn(&mut Node) -> Result<Vec<Value>, UnsupportedNode>;
+use super::node::Operator;
 
 const FAMILIES: &[&[(&str, Operator)]] = &[
     attention::ALL,

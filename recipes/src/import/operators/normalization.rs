@@ -1,14 +1,13 @@
 //! Normalizations.
 
-use super::Operator;
 use super::layout::reshape;
-use super::pointwise::{one, real};
-use super::pooling::{powered, root};
+use super::pointwise::{one, powered, real, root};
 use super::reduction::{along_axis, over};
+use crate::import::attribute::axis;
 use crate::import::error::UnsupportedNode;
-use crate::import::graph::Value;
-use crate::import::node::{Node, axis};
+use crate::import::node::{Node, Operator};
 use crate::import::step::{Out, reduced};
+use crate::import::value::Value;
 use crate::import::view::View;
 
 type Results = Result<Vec<Value>, UnsupportedNode>;

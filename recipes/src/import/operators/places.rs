@@ -1,14 +1,14 @@
 //! Elements by places that tensors hold, orders of elements, and sums along an axis.
 
-use super::Operator;
 use super::gather::from_the_front;
 use super::pointwise::one;
+use crate::import::attribute::{axis, int};
 use crate::import::element::Element;
 use crate::import::error::UnsupportedNode;
-use crate::import::graph::Value;
-use crate::import::node::{Node, axis, int};
+use crate::import::node::{Node, Operator};
 use crate::import::recipe::Index;
 use crate::import::step::{Labelled, Out, reduced};
+use crate::import::value::Value;
 use crate::import::view::View;
 use indexmap::IndexMap;
 

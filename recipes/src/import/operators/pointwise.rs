@@ -1,11 +1,10 @@
 //! Functions of elements at one place: arithmetic, comparisons, activations, casts.
 
-use super::Operator;
 use crate::import::element::Element;
 use crate::import::error::UnsupportedNode;
-use crate::import::graph::Value;
-use crate::import::node::Node;
+use crate::import::node::{Node, Operator};
 use crate::import::step::{Out, literal};
+use crate::import::value::Value;
 use crate::import::view::View;
 
 type Results = Result<Vec<Value>, UnsupportedNode>;
@@ -280,4 +279,22 @@ fn dropout(node: &mut Node) -> Results {
     let x = node.view(0)?;
     let mask = View::number(1.0, Element::Bool, &x.shape());
     Ok(vec![Value::View(x), Value::View(mask)])
+}
+
+/// |x|ᵖ
+pub fn powered(x: &str, p: i64) -> String {
+    match p {
+        1 => format!("abs({x})"),
+        2 => format!("pow({x}, 2)"),
+        p => format!("pow(abs({x}), {p})"),
+    }
+}
+
+/// The p-th root.
+pub fn root(x: &str, p: i64) -> String {
+    match p {
+        1 => x.to_string(),
+        2 => format!("sqrt({x})"),
+        p => format!("pow({x}, 1 / {p})"),
+    }
 }

@@ -1,14 +1,13 @@
 //! Pooling: maxima, means and norms over windows.
 
-use super::Operator;
 use super::convolution::{Window, reached, windows};
-use super::pointwise::one;
+use super::pointwise::{one, powered, root};
 use crate::import::element::Element;
 use crate::import::error::UnsupportedNode;
-use crate::import::graph::Value;
-use crate::import::node::Node;
+use crate::import::node::{Node, Operator};
 use crate::import::recipe::Index;
 use crate::import::step::{Out, literal, reduced};
+use crate::import::value::Value;
 use crate::import::view::View;
 
 type Results = Result<Vec<Value>, UnsupportedNode>;
@@ -30,24 +29,6 @@ pub const ALL: &[(&str, Operator)] = &[
     }),
     ("MaxPool", max),
 ];
-
-/// |x|ᵖ
-pub fn powered(x: &str, p: i64) -> String {
-    match p {
-        1 => format!("abs({x})"),
-        2 => format!("pow({x}, 2)"),
-        p => format!("pow(abs({x}), {p})"),
-    }
-}
-
-/// The p-th root.
-pub fn root(x: &str, p: i64) -> String {
-    match p {
-        1 => x.to_string(),
-        2 => format!("sqrt({x})"),
-        p => format!("pow({x}, 1 / {p})"),
-    }
-}
 
 /// An operand under its windows.
 struct Pooled {

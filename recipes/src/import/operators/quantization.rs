@@ -1,12 +1,12 @@
 //! Whole numbers that stand for real ones, and shifts of bits.
 
-use super::Operator;
 use super::pointwise::{one, rounded, wrapped};
+use crate::import::attribute::axis;
 use crate::import::element::Element;
 use crate::import::error::UnsupportedNode;
-use crate::import::graph::Value;
-use crate::import::node::{Node, axis};
+use crate::import::node::{Node, Operator};
 use crate::import::step::{Out, literal};
+use crate::import::value::Value;
 use crate::import::view::View;
 
 type Results = Result<Vec<Value>, UnsupportedNode>;

@@ -1,13 +1,12 @@
 //! Recurrent layers: LSTM, GRU and RNN as loops over time.
 
-use super::Operator;
 use super::layout::{joined, part};
 use super::pointwise::real;
 use crate::import::error::UnsupportedNode;
-use crate::import::graph::Value;
-use crate::import::node::Node;
+use crate::import::node::{Node, Operator};
 use crate::import::recipe::Index;
 use crate::import::step::{Out, at, summed};
+use crate::import::value::Value;
 use crate::import::view::View;
 
 type Results = Result<Vec<Value>, UnsupportedNode>;
@@ -68,7 +67,7 @@ fn recurrent(node: &mut Node, gates: &[&str], made: Made) -> Results {
     if node.int("input_forget", 0) != 0 {
         return UnsupportedNode::form("`input_forget` is not supported");
     }
-    let clip = if crate::import::node::float(node.proto, "clip").is_some() { Some(real(node, "clip", 0.0)) } else { None };
+    let clip = if crate::import::attribute::float(node.proto, "clip").is_some() { Some(real(node, "clip", 0.0)) } else { None };
     let of_direction = |node: &mut Node, view: &View, d: usize, axis: usize| -> Result<View, UnsupportedNode> {
         let parts: Vec<(i64, i64, usize)> =
             view.axes.iter().enumerate().map(|(a, own)| if a == axis { (d as i64, 1, 1) } else { (0, 1, own.size) }).collect();

@@ -1,14 +1,14 @@
 //! Reductions over axes, and what picks places along one.
 
-use super::Operator;
 use super::pointwise::one;
-use super::pooling::{powered, root};
+use super::pointwise::{powered, root};
+use crate::import::attribute::axis;
 use crate::import::element::Element;
 use crate::import::error::UnsupportedNode;
-use crate::import::graph::Value;
-use crate::import::node::{Node, axis};
+use crate::import::node::{Node, Operator};
 use crate::import::recipe::Index;
 use crate::import::step::{Out, reduced};
+use crate::import::value::Value;
 use crate::import::view::View;
 
 type Results = Result<Vec<Value>, UnsupportedNode>;

@@ -1,12 +1,12 @@
 //! Resize: each axis by itself, as places that are picked or as a product with a matrix of weights that is made at import.
 
-use super::Operator;
 use super::layout::picked;
+use crate::import::attribute::axis;
 use crate::import::constant::Constant;
 use crate::import::error::UnsupportedNode;
-use crate::import::graph::Value;
-use crate::import::node::{Node, axis};
+use crate::import::node::{Node, Operator};
 use crate::import::step::Out;
+use crate::import::value::Value;
 use crate::import::view::View;
 
 type Results = Result<Vec<Value>, UnsupportedNode>;

@@ -1,11 +1,10 @@
 //! Rotary positions: pairs of elements that are turned by an angle of their place.
 
-use super::Operator;
 use super::layout::{joined, part, reshape};
 use crate::import::error::UnsupportedNode;
-use crate::import::graph::Value;
-use crate::import::node::Node;
+use crate::import::node::{Node, Operator};
 use crate::import::step::Out;
+use crate::import::value::Value;
 use crate::import::view::View;
 
 type Results = Result<Vec<Value>, UnsupportedNode>;
