@@ -1,9 +1,8 @@
 //! Kernels as data that C without this crate can run: generated texts with their numbers, and loops over them.
 
 use crate::error::KernelError;
-use crate::kernel::Executable;
-use crate::packing::Packed;
-use crate::target::cpu::Stage;
+use crate::executable::Executable;
+use crate::packing::packed::Packed;
 use crate::target::cpu::emit::CSource;
 use sdfg::Dtype;
 use std::sync::Arc;
@@ -25,6 +24,17 @@ pub struct GeneratedC<'a> {
     pub stages: &'a [Stage],
     /// Positions of a step along the index that divides its points, and the points of a step.
     pub divided: (i64, i64),
+}
+
+/// What happens between two barriers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Factors of products are packed.
+    Prepare,
+    Points,
+    /// Partial results of the workers are added up: those of these numbers, by one worker; or those of one, by all.
+    Combine(usize, usize),
+    CombineShared(usize),
 }
 
 /// A scatter as C: `void memlet_scatter(char *const *p, int64_t copies, int64_t worker, int64_t workers)` does a worker's part of one

@@ -1,17 +1,10 @@
-//! The contract of every kernel: what it computes, what may be chosen, and how it is run.
+//! What a kernel computes: a unit of a program with all that it refers to.
 
-use crate::c_form::CForm;
 use crate::codegen_version::codegen_version;
+use crate::convolutions::convolves;
 use crate::error::KernelError;
-use crate::images;
-use crate::phases::{PartitionIndex, Phase, PhaseRun, WorkerShare};
-use crate::pool::{Pool, Working};
 use indexmap::{IndexMap, IndexSet};
-use rayon::prelude::*;
-use sdfg::config::KernelConfig;
-use sdfg::{Bindings, Container, Dtype, Expr, Layout, Role, Sdfg, Storage, Unit};
-use serde::{Deserialize, Serialize};
-use std::time::Instant;
+use sdfg::{Bindings, Container, Dtype, Expr, Role, Sdfg, Storage, Unit};
 
 /// One top-level unit of a program with everything it refers to: what a kernel is generated from.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,7 +50,7 @@ pub struct KernelSpecs<'a> {
 
 impl<'a> KernelSpecs<'a> {
     pub fn of(program: &'a Sdfg) -> Self {
-        KernelSpecs { program, images: images::convolves(program) }
+        KernelSpecs { program, images: convolves(program) }
     }
 
     /// What a unit of the program refers to.
@@ -248,192 +241,6 @@ fn touched(unit: &Unit) -> (Vec<String>, Vec<String>) {
             (once(all.iter().flat_map(|(r, _)| r.clone()).collect()), once(all.iter().flat_map(|(_, w)| w.clone()).collect()))
         }
     }
-}
-
-/// The layouts that a container may have in a space.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TensorChoice {
-    pub data: String,
-    pub layouts: Vec<Layout>,
-}
-
-/// Every way to run one kernel, numbered from 0.
-pub trait ConfigSpace: Send + Sync {
-    fn tensors(&self) -> &[TensorChoice];
-    fn count(&self) -> u64;
-    /// How many values each knob has, slowest first, after the layouts of the tensors: the digits of a number. Empty where knobs are
-    /// one digit together.
-    fn knobs(&self) -> Vec<u64> {
-        Vec::new()
-    }
-    /// Configuration `n`; numbers beyond the last one wrap around.
-    fn config(&self, n: u64) -> KernelConfig;
-    /// Equal for configurations that run the same code on the same addresses: distinct knobs can come to the same kernel.
-    fn identity(&self, n: u64) -> String;
-    /// Size of a batch of consecutive numbers, beginning at a multiple of it, that share an expensive computation: a batch is ranked at a time.
-    fn ranking_batch(&self) -> u64 {
-        1
-    }
-    /// Predicted cost in bytes moved, penalties included; only comparisons within a kernel have a meaning.
-    fn predicted_cost(&self, n: u64) -> f64;
-    /// The same of many configurations, in their order, on all cores.
-    fn predicted_costs(&self, numbers: &[u64]) -> Vec<f64> {
-        numbers.par_iter().map(|n| self.predicted_cost(*n)).collect()
-    }
-    /// Whether a rule of thumb would choose these knobs under these layouts.
-    fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool;
-    /// A control for `n`, measured whatever its predicted cost: the same configuration without the feature that makes `n` fast.
-    fn control(&self, _n: u64) -> Option<u64> {
-        None
-    }
-}
-
-/// What a run depends on besides its arguments.
-#[derive(Clone, Copy)]
-pub struct RunContext<'a> {
-    pub seed: u64,
-    pub step: u64,
-    pub dropout: bool,
-    pub pool: &'a Pool,
-    /// Asked between chunks of work.
-    pub deadline: Option<Instant>,
-}
-
-impl RunContext<'_> {
-    pub fn expired(&self) -> bool {
-        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Completion {
-    Done,
-    /// What was written is incomplete.
-    DeadlineExceeded,
-}
-
-/// The identity of a configuration: its knobs, and the strides of its tensors.
-pub(crate) fn identity(spec: &KernelSpec, tensors: &[TensorChoice], config: &KernelConfig) -> String {
-    let mut text = config.knobs.to_string();
-    for tensor in tensors {
-        let Some(container) = spec.containers.get(&tensor.data) else { continue };
-        let shape = spec.shape(&tensor.data).unwrap_or_default();
-        let layout = config.layouts.get(&tensor.data).cloned().unwrap_or_default();
-        let strides = layout.strides(&container.dims, &shape).unwrap_or_default();
-        // The stride of a dim of size 1 is never used.
-        let steps: Vec<usize> = strides.iter().zip(&shape).map(|(s, n)| if *n == 1 { 0 } else { *s }).collect();
-        text += &format!(" {}{steps:?}", tensor.data);
-        if !layout.is_plain() {
-            let steps = layout.steps(&container.dims, &shape).unwrap_or_default();
-            text += &format!("{:?}", steps.iter().map(|s| [s.block, s.across, s.within]).collect::<Vec<_>>());
-        }
-    }
-    text
-}
-
-/// What a kernel of a loop's body took in one run of the loop, all times together.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct MemberTimes {
-    pub name: String,
-    /// How often it ran.
-    pub runs: u64,
-    /// How often it gave work to the pool, each time with a barrier.
-    pub dispatches: u64,
-    pub ms: f64,
-}
-
-/// A kernel under one configuration, ready to run.
-pub trait Executable: Send + Sync {
-    /// Runs on all workers of the context's pool.
-    ///
-    /// # Errors
-    /// A wrong number of arguments; scratch memory that cannot be had.
-    ///
-    /// # Safety
-    /// `arguments` are in the order of [`KernelSpec::arguments`]; each points to a whole container, aligned to 64 bytes and
-    /// laid out as the configuration says; those written overlap with no other, but for what the configuration says is
-    /// written in place, which may start where the other does.
-    unsafe fn run(&self, arguments: &[*mut u8], context: &RunContext) -> Result<Completion, KernelError>;
-
-    /// What a run consists of between its barriers, in order; `None` for kernels that give out their work by themselves.
-    fn phases(&self) -> Option<Vec<Phase>> {
-        None
-    }
-
-    /// How its points can be divided among workers by their positions along an index.
-    fn partition(&self) -> Option<PartitionIndex> {
-        None
-    }
-
-    /// Whether what a worker leaves in its own working memory is needed by a later phase.
-    fn keeps_own_memory(&self) -> bool {
-        false
-    }
-
-    /// Does a worker's share of a phase. False if it stopped at the deadline.
-    ///
-    /// # Safety
-    /// As for [`Executable::run`]; the working memory is all that [`Executable::working`] asks for; all phases before this one are complete
-    /// as far as this share needs them.
-    unsafe fn work(&self, _phase: usize, _worker: usize, _share: WorkerShare, _run: &PhaseRun) -> bool {
-        true
-    }
-
-    /// Runs the kernels that it is made of one by one, each with barriers of its own, and says what each of them took; `None` for what is
-    /// one kernel, which then has not run.
-    ///
-    /// # Errors
-    /// As for [`Executable::run`].
-    ///
-    /// # Safety
-    /// As for [`Executable::run`].
-    unsafe fn run_members(&self, _arguments: &[*mut u8], _context: &RunContext) -> Result<Option<Vec<MemberTimes>>, KernelError> {
-        Ok(None)
-    }
-
-    /// What is wrong with the rows that elements of its arguments have named since this was last asked: a number that names none.
-    fn missing_row(&self) -> Option<KernelError> {
-        None
-    }
-
-    /// Memory that it takes from the pool while it runs, besides its arguments.
-    fn working(&self) -> Working {
-        Working::default()
-    }
-
-    /// What code without this crate needs to run it; `None` where there is no C of it.
-    fn as_c(&self) -> Option<CForm<'_>> {
-        None
-    }
-
-    /// The generated code, if there is any.
-    fn source(&self) -> Option<&str> {
-        None
-    }
-
-    /// The generated library that the code calls, if there is any.
-    fn library(&self) -> Option<&str> {
-        None
-    }
-
-    /// What each of its functions needs on a GPU; empty elsewhere.
-    fn resources(&self) -> &[Resources] {
-        &[]
-    }
-}
-
-/// What one kernel function needs on the GPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resources {
-    pub function: String,
-    /// Of one thread.
-    pub registers: u32,
-    /// Bytes of one thread's stack, and of it what registers were spilled to.
-    pub stack: u32,
-    pub spill_stores: u32,
-    pub spill_loads: u32,
-    /// Bytes of static shared memory of a block.
-    pub shared: u32,
 }
 
 pub(crate) fn unsupported(spec: &KernelSpec, what: impl Into<String>) -> KernelError {

@@ -1,6 +1,6 @@
 //! Configurations by number: each choice of a space is a digit, and the numbers are of mixed radix.
 
-use crate::kernel::TensorChoice;
+use crate::config_space::TensorChoice;
 use sdfg::Layout;
 
 /// The rest of a number, after the digits taken so far; the fastest digit is taken first.

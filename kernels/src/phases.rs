@@ -1,7 +1,7 @@
 //! A run of a kernel cut at its barriers, so that it can share dispatches with runs of other kernels.
 
-use crate::kernel::RunContext;
 use crate::pool::StaticPartition;
+use crate::run_context::RunContext;
 use std::ops::Range;
 
 /// What happens between two barriers of a kernel's run.

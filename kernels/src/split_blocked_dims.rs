@@ -14,8 +14,9 @@
 //! subscripted there by such an index and a number that the block divides, and none of these is a view or viewed. A dim has one size of
 //! blocks in a kernel.
 
+use crate::config_space::TensorChoice;
 use crate::error::KernelError;
-use crate::kernel::{KernelSpec, TensorChoice, unsupported};
+use crate::kernel::{KernelSpec, unsupported};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::layout::Piece;
 use sdfg::memlet::Range;

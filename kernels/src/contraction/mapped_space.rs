@@ -1,8 +1,9 @@
 //! Every layout and mapping of one contraction, decoded from a number: what all libraries have in common.
 
+use super::error::ContractionError;
 use super::mapping::{IndexGroup, Mapping, choices, is_feasible};
-use super::problem::{ContractionError, ContractionProblem};
-use crate::kernel::TensorChoice;
+use super::problem::ContractionProblem;
+use crate::config_space::TensorChoice;
 use sdfg::Layout;
 
 /// All plain permutations of the tensors × all sets of rows, columns and depth.

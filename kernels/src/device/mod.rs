@@ -10,9 +10,11 @@ pub use streams::Streams;
 
 use crate::buffer::AlignedBuffer;
 use crate::cancel::CancelToken;
+use crate::config_space::ConfigSpace;
 use crate::error::KernelError;
+use crate::executable::Executable;
 use crate::in_place::InPlace;
-use crate::kernel::{ConfigSpace, Executable, KernelSpec};
+use crate::kernel::KernelSpec;
 use crate::loopnest::partition::PartitionedNest;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::Run;

@@ -1,11 +1,11 @@
 //! The C of one group of loops: what it reads, computes, reduces and writes.
 
 use crate::emit::dialect::TargetDialect;
-use crate::emit::long_sum::LongSum;
 use crate::emit::printer::Printer;
-use crate::emit::scalar::{Reciprocal, combined, constant, reduction, value};
+use crate::emit::reduction::{Reduction, nan_seen};
+use crate::emit::scalar::{Reciprocal, combined, constant, value};
 use crate::error::KernelError;
-use crate::loopnest::{Element, LoopGroup, MemorySpace, NestStatement, Tag};
+use crate::loopnest::{Element, LoopGroup, MemorySpace, NestStatement};
 use indexmap::IndexSet;
 use sdfg::{Binary, Combine, Scalar};
 use std::collections::BTreeSet;
@@ -330,44 +330,4 @@ pub fn divides_by(statement: &NestStatement, element: &Element) -> bool {
         }
     });
     found
-}
-
-impl LoopGroup {
-    pub(crate) fn is_lane(&self, index: &str) -> bool {
-        self.loops.last().is_some_and(|l| l.index == index && l.tag == Tag::Vector)
-    }
-}
-
-/// Whether a loop has met NaN among the values whose extremum it computes: a separate flag takes no time, while asking
-/// for NaN in every comparison of a chain takes three times as long.
-pub fn nan_seen(variable: &str) -> String {
-    format!("nan_in_{variable}")
-}
-
-/// A statement that reduces.
-pub struct Reduction<'a> {
-    pub statement: &'a NestStatement,
-    pub combine: Combine,
-    /// Loops around the target.
-    pub level: usize,
-    /// Whether the target is reached more than once.
-    pub again: bool,
-    /// Scalar that holds the reduction over the loops inside the target's.
-    pub variable: Option<String>,
-    /// Scalar of double precision that a sum in `variable` is moved to again and again.
-    pub total: Option<String>,
-    /// Totals of a sum in memory.
-    pub long: Option<LongSum>,
-}
-
-impl Reduction<'_> {
-    fn is_extremum(&self) -> bool {
-        matches!(self.combine, Combine::Max | Combine::Min)
-    }
-
-    /// The clause of OpenMP for the reduction into a scalar.
-    fn clause(&self, variable: &str) -> String {
-        let nan = if self.is_extremum() { format!(" reduction(|:{})", nan_seen(variable)) } else { String::new() };
-        format!(" reduction({}:{variable}){nan}", reduction(self.combine))
-    }
 }

@@ -6,8 +6,8 @@
 //! [`TERMS`] terms; sums of fewer than [`LONG`] have none.
 
 use crate::emit::dialect::TargetDialect;
-use crate::emit::group::Reduction;
 use crate::emit::printer::Printer;
+use crate::emit::reduction::{LongSum, Reduction};
 use crate::error::KernelError;
 use crate::loopnest::{Element, ForLoop, LoopGroup, LoopNest, MemorySpace, Tag};
 use sdfg::Combine;
@@ -16,19 +16,6 @@ use sdfg::Combine;
 const TERMS: i64 = 32;
 /// Terms from which on totals are kept.
 const LONG: i64 = 4 * TERMS;
-
-/// How the terms of a sum into memory are counted.
-#[derive(Clone, Debug)]
-pub struct LongSum {
-    /// The loop of the group at the end of whose body totals are added to; none if that is the end of the group.
-    pub at: Option<usize>,
-    /// Name of the totals.
-    pub total: String,
-    /// Name of the number that says whether there are any.
-    pub long: String,
-    /// C text of the number of the term that has just been added.
-    term: String,
-}
 
 /// Terms that the loops of a nest which do not tell elements apart add to each of them; with the loops, from outer to inner.
 fn adding<'a>(nest: &'a LoopNest, group: &'a LoopGroup, write: &Element, private: bool, level: usize) -> (i64, Vec<(&'a ForLoop, bool)>) {

@@ -7,5 +7,6 @@ pub(crate) mod gemm;
 pub(crate) mod group;
 pub(crate) mod long_sum;
 pub(crate) mod printer;
+pub(crate) mod reduction;
 pub(crate) mod rows;
 pub(crate) mod scalar;

@@ -248,3 +248,10 @@ pub fn slope(e: &Expr, index: &str) -> Option<Expr> {
         _ => None,
     }
 }
+
+impl LoopGroup {
+    /// Whether an index walks the lanes of vectors.
+    pub(crate) fn is_lane(&self, index: &str) -> bool {
+        self.loops.last().is_some_and(|l| l.index == index && l.tag == Tag::Vector)
+    }
+}

@@ -13,7 +13,8 @@ pub use space::LoopSpace;
 
 use crate::device::Device;
 use crate::error::KernelError;
-use crate::kernel::{Executable, KernelSpec};
+use crate::executable::Executable;
+use crate::kernel::KernelSpec;
 use body::Body;
 use executable::LoopKernel;
 use sdfg::Unit;

@@ -4,9 +4,10 @@
 use super::body::{Body, joined};
 use super::divided::{dims, divided};
 use crate::alpha_equivalence::KernelClass;
+use crate::config_space::{ConfigSpace, TensorChoice};
 use crate::device::{Device, Partitioned};
 use crate::error::KernelError;
-use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice, unsupported};
+use crate::kernel::{KernelSpec, unsupported};
 use crate::mixed_radix::{MixedRadix, layouts};
 use crate::processor::cores;
 use sdfg::Layout;
@@ -169,7 +170,7 @@ impl LoopSpace {
         // Libraries share out their work by themselves.
         for (config, cost) in numbers.filter(|(config, _)| config.knobs.get("library").is_none()).take(TRIED) {
             let Some(config) = divided(&self.body, spec, &config, dim, cores(), partitioned) else { continue };
-            let identity = crate::kernel::identity(spec, space.tensors(), &config);
+            let identity = crate::config_space::identity(spec, space.tensors(), &config);
             if found.iter().all(|(.., known)| *known != identity) {
                 found.push((config, cost, identity));
             }

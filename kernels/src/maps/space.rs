@@ -1,8 +1,9 @@
 //! Every configuration of a map kernel: layouts of its tensors × vector index × loop order × lanes × place of reductions.
 
+use crate::config_space::{ConfigSpace, TensorChoice};
 use crate::error::KernelError;
 use crate::images;
-use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice};
+use crate::kernel::KernelSpec;
 use crate::loopnest::slope;
 use crate::maps::flatten::flatten;
 use crate::mixed_radix::{MixedRadix, layouts};
@@ -289,7 +290,7 @@ impl ConfigSpace for MapSpace {
     }
 
     fn identity(&self, n: u64) -> String {
-        crate::kernel::identity(&self.spec, &self.tensors, &self.config(n))
+        crate::config_space::identity(&self.spec, &self.tensors, &self.config(n))
     }
 
     fn predicted_cost(&self, n: u64) -> f64 {

@@ -1,18 +1,22 @@
 //! Every configuration of a tile kernel: layouts of its tensors × sizes of tiles × depth × vector index × place of reductions, and
 //! for a product alone which of its sides are columns.
 
+use crate::config_space::{ConfigSpace, TensorChoice};
 use crate::error::KernelError;
 use crate::images;
-use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice};
+use crate::kernel::KernelSpec;
 use crate::loopnest::matmul_pattern::{Factors, factors, is_product};
 use crate::loopnest::{self, BankedRows, NestStatement};
 use crate::maps::flatten::{Flat, Flattened, IndexRange, statements};
 use crate::mixed_radix::{MixedRadix, layouts};
 use crate::processor::pairs;
-use crate::tiles::windows::{CHANNELS, PLACES};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Dtype, Layout};
 use std::collections::BTreeSet;
+
+/// Output channels, and places, of a tile that multiplies windows: those expected to be best first.
+pub const CHANNELS: [i64; 4] = [64, 256, 32, 1024];
+pub const PLACES: [i64; 5] = [224, 448, 112, 896, 3584];
 
 /// The tiles that a target tries, those expected to be best first, and their limits.
 #[derive(Clone, Copy, Debug)]
@@ -498,7 +502,7 @@ impl ConfigSpace for TileSpace {
     }
 
     fn identity(&self, n: u64) -> String {
-        crate::kernel::identity(&self.spec, &self.tensors, &self.config(n))
+        crate::config_space::identity(&self.spec, &self.tensors, &self.config(n))
     }
 
     fn predicted_cost(&self, n: u64) -> f64 {

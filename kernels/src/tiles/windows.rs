@@ -1,15 +1,11 @@
 //! Tiles of products that read their factors where they lie, as convolutions do: one side are output channels, in whole vectors; the other
 //! one are places, whole rows of them where there is room.
 
-use super::space::{Outer, Side, TileSpace, divided, size};
+use super::space::{CHANNELS, Outer, PLACES, Side, TileSpace, divided, size};
 use crate::images::lanes;
 use crate::loopnest::matmul_pattern::factors;
 use sdfg::Layout;
 use sdfg::config::{KernelConfig, Knobs};
-
-/// Output channels, and places, of a tile: those expected to be best first.
-pub const CHANNELS: [i64; 4] = [64, 256, 32, 1024];
-pub const PLACES: [i64; 5] = [224, 448, 112, 896, 3584];
 
 impl TileSpace {
     /// The side of output channels: that of the factor that walks no windows. Where it has no index of its own, channels are in all tensors.

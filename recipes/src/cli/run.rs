@@ -20,7 +20,7 @@ use bench::unit::significant;
 use bench::{Load, Watch};
 use clap::Args;
 use kernels::device::Device;
-use kernels::kernel::Resources;
+use kernels::executable::Resources;
 use kernels::pool::Pool;
 use kernels::target::cpu::Cores;
 use kernels::{MemberTimes, Toolchain};

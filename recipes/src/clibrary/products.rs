@@ -4,8 +4,8 @@
 use crate::pipeline::PipelineError;
 use crate::pipeline::run::candidate::Candidate;
 use kernels::device::Device;
+use kernels::target::cpu::is_generated;
 use kernels::target::cpu::scatter::is_scatter;
-use kernels::target::cpu::templates::is_generated;
 use kernels::{KernelSpec, KernelSpecs, contraction, loops};
 use layouts::Store;
 use sdfg::config::KernelConfig;

@@ -161,7 +161,7 @@ fn programs_that_recur_convolve_no_images() -> Result<(), Failure> {
     for (name, convolves) in [("dialog", false), ("bi-rnn", false), ("speech", false), ("squeezenet-1.1", true), ("resnet-18-block", true)]
     {
         let recipe = load(&Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{name}.yaml")), Overrides::default())?;
-        assert_eq!(kernels::images::convolves(&recipe.program), convolves, "{name}");
+        assert_eq!(kernels::convolutions::convolves(&recipe.program), convolves, "{name}");
     }
     Ok(())
 }

@@ -1,15 +1,17 @@
 //! Runs a generated kernel: shares its points among the workers and combines their partial results.
 
-use crate::c_form::{CForm, GeneratedC};
+use crate::c_form::{CForm, GeneratedC, Stage};
 use crate::caches::largest_cache;
 use crate::error::KernelError;
-use crate::kernel::{ArgumentAccess, Completion, Executable, KernelSpec, RunContext};
+use crate::executable::Executable;
+use crate::kernel::{ArgumentAccess, KernelSpec};
 use crate::loopnest::LoopNest;
 use crate::loopnest::partition::PartitionedNest;
 use crate::named_rows::NamedRows;
 use crate::packing::run_alone;
 use crate::phases::{AccessedPart, PartitionIndex, Phase, PhaseMemory, PhaseRun, Spread, Touch, WorkerShare};
 use crate::pool::Working;
+use crate::run_context::{Completion, RunContext};
 use crate::runtime::{dropout, stream};
 use crate::target::cpu::compile::{Entry, Host, Toolchain};
 use crate::target::cpu::emit::{CSource, emit};
@@ -148,17 +150,6 @@ impl MapKernel {
             }
         }
     }
-}
-
-/// What happens between two barriers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Factors of products are packed.
-    Prepare,
-    Points,
-    /// Partial results of the workers are added up: those of these numbers, by one worker; or those of one, by all.
-    Combine(usize, usize),
-    CombineShared(usize),
 }
 
 /// The stages of a kernel's run.

@@ -1,9 +1,9 @@
 //! A contraction on its own, on the cores: generated code as a rival of the libraries. Products of matrices are walked in tiles; those of a
 //! matrix and a vector are loops like any others.
 
-use crate::kernel::{ConfigSpace, TensorChoice};
+use crate::config_space::{ConfigSpace, TensorChoice};
 use crate::target::cpu::gemm_library::ContractionSpace;
-use crate::target::cpu::templates::is_generated;
+use crate::tiles;
 use sdfg::config::KernelConfig;
 
 /// Libraries and generated products: for each combination of layouts first the knobs of the former, then of the latter.
@@ -84,4 +84,9 @@ impl ConfigSpace for GemmSpace {
     fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {
         if is_generated(config) { self.generated.matches_rule_of_thumb(config) } else { self.libraries.matches_rule_of_thumb(config) }
     }
+}
+
+/// Whether a configuration of a contraction is of generated code, not of a library.
+pub fn is_generated(config: &KernelConfig) -> bool {
+    tiles::is_tiled(config) || config.knobs.get("order").is_some()
 }

@@ -19,15 +19,18 @@ pub mod tiles;
 mod window_reduction;
 
 pub use compile::Toolchain;
-pub use executable::{MapKernel, Stage};
+pub use executable::MapKernel;
 pub use gemm_space::GemmSpace;
+pub use gemm_space::is_generated;
 
 use super::TargetInfo;
 use crate::cancel::CancelToken;
+use crate::config_space::ConfigSpace;
 use crate::device::{CompileRequest, Device, Forms, Partitioned};
 use crate::error::KernelError;
+use crate::executable::Executable;
 use crate::in_place::InPlace;
-use crate::kernel::{ConfigSpace, Executable, KernelSpec};
+use crate::kernel::KernelSpec;
 use crate::loops;
 use sdfg::config::KernelConfig;
 use sdfg::{Container, Layout};

@@ -6,12 +6,15 @@
 mod text;
 
 use crate::c_form::CForm;
+use crate::config_space::{ConfigSpace, TensorChoice};
 use crate::error::KernelError;
+use crate::executable::Executable;
 use crate::in_place::KNOB;
-use crate::kernel::{self, Completion, ConfigSpace, Executable, KernelSpec, RunContext, TensorChoice, unsupported};
+use crate::kernel::{KernelSpec, unsupported};
 use crate::named_rows::NamedRows;
 use crate::packing::run_alone;
 use crate::phases::{self, Phase, PhaseMemory, PhaseRun, Spread, Touch, WorkerShare};
+use crate::run_context::{Completion, RunContext};
 use sdfg::config::KernelConfig;
 use sdfg::library::scatter::parts;
 use sdfg::{Bindings, Dtype, Layout, Op, Operand, Operation, Scalar, Unit};
@@ -58,7 +61,7 @@ impl ConfigSpace for ScatterSpace {
     }
 
     fn identity(&self, n: u64) -> String {
-        kernel::identity(&self.spec, &self.tensors, &self.config(n))
+        crate::config_space::identity(&self.spec, &self.tensors, &self.config(n))
     }
 
     fn predicted_cost(&self, _: u64) -> f64 {

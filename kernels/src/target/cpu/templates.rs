@@ -1,10 +1,12 @@
 //! Which template a unit of a program gets on the cores: its space, and its executable under a configuration.
 
 use crate::cancel::CancelToken;
+use crate::config_space::ConfigSpace;
 use crate::contraction::{ContractionProblem, is_windowed};
 use crate::error::KernelError;
+use crate::executable::Executable;
 use crate::in_place::{self, InPlace};
-use crate::kernel::{ConfigSpace, Executable, KernelSpec};
+use crate::kernel::KernelSpec;
 use crate::loopnest::partition::PartitionedNest;
 use crate::maps::{self, MapSpace};
 use crate::processor::{Block, cores};
@@ -12,7 +14,7 @@ use crate::split_blocked_dims;
 use crate::target::cpu::emit::CSource;
 use crate::target::cpu::gemm_library::{ContractionKernel, ContractionSpace};
 use crate::target::cpu::scatter::{ScatterKernel, ScatterSpace, is_scatter};
-use crate::target::cpu::{self, GemmSpace, Toolchain};
+use crate::target::cpu::{self, GemmSpace, Toolchain, is_generated};
 use crate::tiles::{self, LayerSpace, TileSpace};
 use rayon::prelude::*;
 use sdfg::config::KernelConfig;
@@ -64,11 +66,6 @@ fn generated(spec: &KernelSpec) -> Option<(Box<dyn ConfigSpace>, f64)> {
     let some = (0..maps.count().min(RANKED)).map(|n| maps.predicted_cost(n * (maps.count() / maps.count().min(RANKED))));
     let least = some.fold(f64::INFINITY, f64::min);
     Some((Box::new(maps), least))
-}
-
-/// Whether a configuration of a contraction is of generated code, not of a library.
-pub fn is_generated(config: &KernelConfig) -> bool {
-    tiles::is_tiled(config) || config.knobs.get("order").is_some()
 }
 
 /// A unit under a configuration, ready to run.

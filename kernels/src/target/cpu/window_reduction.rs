@@ -8,7 +8,7 @@
 //! The loops over the window stand inside the loop over lanes and are written out. A maximum reads the nearest element of the image in the
 //! place of one outside it, where every window has an element of the image: that element is in the window too, so no padded copy is made.
 
-use crate::emit::group::nan_seen;
+use crate::emit::reduction::nan_seen;
 use crate::emit::scalar::{constant, value};
 use crate::error::KernelError;
 use crate::loopnest::{Element, ForLoop, LoopGroup, MemorySpace, NestStatement, slope};

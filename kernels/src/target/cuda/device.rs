@@ -1,10 +1,12 @@
 //! A GPU as a device: fused scopes as generated kernels, contractions as products of cuBLASLt.
 
 use crate::cancel::CancelToken;
+use crate::config_space::ConfigSpace;
 use crate::contraction::{GemmNest, StridedLoop, Types};
 use crate::device::{CompileRequest, Device, DeviceMemory, DeviceWork, Forms, Recording, Streams};
 use crate::error::{Blame, KernelError};
-use crate::kernel::{ConfigSpace, Executable, KernelSpec};
+use crate::executable::Executable;
+use crate::kernel::KernelSpec;
 use crate::target::cuda::algorithm_cache::AlgorithmCache;
 use crate::target::cuda::context::locked;
 use crate::target::cuda::cublaslt::{

@@ -1,7 +1,8 @@
 //! Contractions of different shapes as one launch on a GPU: the text of a configuration, and every configuration.
 
+use crate::config_space::{ConfigSpace, TensorChoice};
 use crate::error::KernelError;
-use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice};
+use crate::kernel::KernelSpec;
 use crate::mixed_radix::{MixedRadix, layouts};
 use crate::target::cuda::emit::{self, Chip, CudaSource};
 use crate::target::cuda::tiles::blocks;
@@ -102,7 +103,7 @@ impl ConfigSpace for GroupSpace {
     }
 
     fn identity(&self, n: u64) -> String {
-        crate::kernel::identity(&self.spec, &self.tensors, &self.config(n))
+        crate::config_space::identity(&self.spec, &self.tensors, &self.config(n))
     }
 
     fn predicted_cost(&self, n: u64) -> f64 {

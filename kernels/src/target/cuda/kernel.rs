@@ -1,7 +1,8 @@
 //! A generated kernel on a GPU.
 
 use crate::error::KernelError;
-use crate::kernel::{Completion, Executable, Resources, RunContext};
+use crate::executable::{Executable, Resources};
+use crate::run_context::{Completion, RunContext};
 use crate::target::cuda::context::CudaContext;
 use crate::target::cuda::driver::failed;
 use crate::target::cuda::emit::CudaSource;

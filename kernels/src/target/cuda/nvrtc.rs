@@ -1,7 +1,7 @@
 //! CUDA C to code for a GPU, by NVRTC: needs the library, but no GPU.
 
 use crate::error::KernelError;
-use crate::kernel::Resources;
+use crate::executable::Resources;
 use crate::target::cuda::CudaLibrary;
 use cudarc::nvrtc::{result, sys};
 use std::ffi::{CString, c_char, c_int};

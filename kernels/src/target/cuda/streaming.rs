@@ -2,8 +2,9 @@
 //! time × parts of the shared-memory ring × warps of a processor.
 
 use crate::collapsed_dims::{CollapsedDims, FOLD};
+use crate::config_space::{ConfigSpace, TensorChoice};
 use crate::error::KernelError;
-use crate::kernel::{ArgumentAccess, ConfigSpace, KernelSpec, TensorChoice, unsupported};
+use crate::kernel::{ArgumentAccess, KernelSpec, unsupported};
 use crate::loopnest::LoopNest;
 use crate::loopnest::streaming::{FORM, STREAMING, StreamedTile};
 use crate::maps::flatten::{IndexRange, statements};
@@ -159,7 +160,7 @@ impl ConfigSpace for StreamedSpace {
     }
 
     fn identity(&self, n: u64) -> String {
-        crate::kernel::identity(&self.spec, &self.tensors, &self.config(n))
+        crate::config_space::identity(&self.spec, &self.tensors, &self.config(n))
     }
 
     fn predicted_cost(&self, n: u64) -> f64 {

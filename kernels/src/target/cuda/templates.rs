@@ -1,8 +1,9 @@
 //! Which template a unit of a program gets on a GPU: its space, and its text under a configuration.
 
+use crate::config_space::ConfigSpace;
 use crate::contraction::is_windowed;
 use crate::error::KernelError;
-use crate::kernel::{ConfigSpace, KernelSpec};
+use crate::kernel::KernelSpec;
 use crate::target::cuda::emit::{Chip, CudaSource};
 use crate::target::cuda::group::{self, GroupSpace};
 use crate::target::cuda::maps::{self, CudaSpace};

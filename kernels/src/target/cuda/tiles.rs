@@ -1,8 +1,9 @@
 //! Tile kernels on GPUs: the text of a configuration, and every configuration.
 
 use crate::collapsed_dims::CollapsedDims;
+use crate::config_space::{ConfigSpace, TensorChoice};
 use crate::error::KernelError;
-use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice, unsupported};
+use crate::kernel::{KernelSpec, unsupported};
 use crate::loopnest::streaming::is_streamed;
 use crate::maps::flatten::statements;
 use crate::target::cuda::emit::{self, Chip, CudaSource};

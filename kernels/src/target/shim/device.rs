@@ -2,9 +2,12 @@
 //! without one. Its times are times of the shim.
 
 use crate::cancel::CancelToken;
+use crate::config_space::ConfigSpace;
 use crate::device::{CompileRequest, Device, DeviceWork, Forms, Recording, Streams};
 use crate::error::KernelError;
-use crate::kernel::{Completion, ConfigSpace, Executable, KernelArgument, KernelSpec, RunContext};
+use crate::executable::Executable;
+use crate::kernel::{KernelArgument, KernelSpec};
+use crate::run_context::{Completion, RunContext};
 use crate::target::cuda::cublaslt::{CublasLtReference, CublasLtSpace, Everything, FusedContraction};
 use crate::target::cuda::emit::{Chip, CudaSource};
 use crate::target::cuda::{relayout, templates};

@@ -2,8 +2,9 @@
 
 use crate::device::{Recording, Streams};
 use crate::error::KernelError;
-use crate::kernel::{Completion, Executable, RunContext};
+use crate::executable::Executable;
 use crate::pool::Pool;
+use crate::run_context::{Completion, RunContext};
 use sdfg::interpret::Run;
 use sdfg::philox;
 use std::collections::BTreeSet;

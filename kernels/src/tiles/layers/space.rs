@@ -1,9 +1,10 @@
 //! Every configuration of a kernel of several layers: layouts of its tensors × tiles × the index along which vectors run.
 
 use super::{Fold, extent, is_product, layers, tiled, tuner};
+use crate::config_space::{ConfigSpace, TensorChoice};
 use crate::error::KernelError;
 use crate::images;
-use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice, unsupported};
+use crate::kernel::{KernelSpec, unsupported};
 use crate::loopnest::MemorySpace;
 use crate::maps::flatten::{Flattened, statements};
 use crate::mixed_radix::{MixedRadix, layouts as all_layouts};
@@ -188,7 +189,7 @@ impl ConfigSpace for LayerSpace {
     }
 
     fn identity(&self, n: u64) -> String {
-        crate::kernel::identity(&self.spec, &self.tensors, &self.config(n))
+        crate::config_space::identity(&self.spec, &self.tensors, &self.config(n))
     }
 
     fn predicted_cost(&self, n: u64) -> f64 {

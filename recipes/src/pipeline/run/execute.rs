@@ -15,7 +15,7 @@ use crate::timings::{CommandPhase, during};
 use bench::memory::MemoryMap;
 use kernels::MemberTimes;
 use kernels::device::{Device, DeviceMemory, Recording};
-use kernels::kernel::Resources;
+use kernels::executable::Resources;
 use kernels::pool::{Pool, Working};
 use kernels::{Executable, KernelSpec, RunContext};
 use ndarray::{ArrayD, IxDyn, SliceInfoElem};

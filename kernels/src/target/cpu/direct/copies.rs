@@ -1,6 +1,7 @@
 //! Where a direct product finds a factor: in place, in a copy with the fill around it, or packed in vectors.
 
 use super::Axis;
+use super::operand::{Copied, Operand};
 use crate::emit::printer::Prepared;
 use crate::emit::scalar::{constant, integer};
 use crate::error::KernelError;
@@ -17,15 +18,6 @@ const NEAREST: i64 = 1 << 16;
 /// Elements beyond a copy that vectors may touch.
 const SLACK: usize = 32;
 
-/// The copy of an operand.
-#[derive(Clone, Debug)]
-enum Copied {
-    /// All of it: where it starts among what is prepared, and the element at its beginning.
-    Whole { at: String, lows: Vec<i64> },
-    /// What one tile reads: a buffer of the worker, and the place in it of the tile's first iterations.
-    Near { name: String, offset: i64 },
-}
-
 /// A dim of a copy: C text of its first subscript, how many there are, size and stride in memory, stride in the copy, and whether all of them
 /// are inside the container.
 struct Dim {
@@ -37,15 +29,6 @@ struct Dim {
     inside: bool,
 }
 
-/// A factor of a direct product.
-#[derive(Clone, Debug)]
-pub struct Operand {
-    pub element: Element,
-    /// Elements between neighbours along each dim.
-    pub strides: Vec<i64>,
-    copy: Option<Copied>,
-}
-
 /// A factor packed in vectors: all of its other indices, then vectors, then the depth, then lanes.
 #[derive(Clone, Debug)]
 pub struct Packed {
@@ -55,12 +38,6 @@ pub struct Packed {
     pub strides: BTreeMap<String, i64>,
     /// Elements between vectors.
     pub apart: i64,
-}
-
-impl Operand {
-    pub fn is_copied(&self) -> bool {
-        self.copy.is_some()
-    }
 }
 
 impl Printer<'_> {

@@ -3,9 +3,10 @@
 use super::estimate;
 use super::executable::ContractionPlan;
 use super::library::{GemmLibrary, Threads};
+use crate::config_space::{ConfigSpace, TensorChoice};
 use crate::contraction::{ContractionError, ContractionProblem, GemmNest, IndexGroup, MappedSpace, Mapping, Types, mappings};
 use crate::error::KernelError;
-use crate::kernel::{ConfigSpace, KernelSpec, TensorChoice};
+use crate::kernel::KernelSpec;
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Dtype, Layout};
 

@@ -1,10 +1,11 @@
 //! What the library does with a product before it stores it: a bias, an activation, its gradient, a bias gradient. Biases and
 //! auxiliary tensors have the type of the result, as the library's table of types asks.
 
+use crate::config_space::TensorChoice;
 use crate::contraction::ContractionProblem;
 use crate::contraction::{ContractionAxis, Mapping};
 use crate::error::KernelError;
-use crate::kernel::{KernelSpec, TensorChoice};
+use crate::kernel::KernelSpec;
 use crate::target::cuda::cublaslt::description::{Description, MajorOrder};
 use crate::target::cuda::cublaslt::epilogue_desc::{Bias, EpilogueDesc, EpilogueFunction};
 use sdfg::config::KernelConfig;

@@ -1,7 +1,9 @@
 //! A contraction as a kernel on a GPU.
 
 use crate::error::KernelError;
-use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
+use crate::executable::Executable;
+use crate::kernel::KernelSpec;
+use crate::run_context::{Completion, RunContext};
 use crate::target::cuda::cublaslt::algorithm::{Algorithm, Listing};
 use crate::target::cuda::cublaslt::config::CublasLtConfig;
 use crate::target::cuda::cublaslt::execute::{GemmAddresses, Matmul};

@@ -1,7 +1,9 @@
 //! What the library's manual says about a description, carried out by plain loops: for machines without a GPU.
 
 use crate::error::KernelError;
-use crate::kernel::{Completion, Executable, KernelSpec, RunContext};
+use crate::executable::Executable;
+use crate::kernel::KernelSpec;
+use crate::run_context::{Completion, RunContext};
 use crate::target::cuda::cublaslt::algorithm::Listing;
 use crate::target::cuda::cublaslt::config::CublasLtConfig;
 use crate::target::cuda::cublaslt::description::{Description, MajorOrder, Matrix};

@@ -1,7 +1,7 @@
 //! Every way to run one contraction through cuBLASLt: layouts of its tensors × mappings × forms × batchings × algorithms.
 
+use crate::config_space::{ConfigSpace, TensorChoice};
 use crate::contraction::{ContractionProblem, MappedSpace, Types};
-use crate::kernel::{ConfigSpace, TensorChoice};
 use crate::target::cuda::cublaslt::algorithm::Listing;
 use crate::target::cuda::cublaslt::config::{CublasLtConfig, Units};
 use crate::target::cuda::cublaslt::description::{Batching, Description, MatrixOrder};

@@ -1,6 +1,5 @@
 //! CUDA as a dialect of the printer: how threads share a nest, and what they hold.
 
-use super::prefetch::PrefetchedRows;
 use super::schedule::ThreadSchedule;
 use crate::emit::dialect::TargetDialect;
 use crate::emit::scalar::combined;
@@ -8,6 +7,15 @@ use crate::error::KernelError;
 use crate::loopnest::{BankedRows, Element};
 use indexmap::IndexMap;
 use sdfg::Combine;
+
+/// The prefetch of a point.
+#[derive(Default)]
+pub struct PrefetchedRows {
+    pub declared: Vec<String>,
+    /// Loads of values that a row has one of, and loads for each `slot` of a thread.
+    pub once: Vec<String>,
+    pub read: Vec<String>,
+}
 
 /// The printer of CUDA.
 pub type Printer<'a> = crate::emit::printer::Printer<'a, Cuda>;

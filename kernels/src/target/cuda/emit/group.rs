@@ -1,7 +1,8 @@
 //! The CUDA of one group of loops: the team shares the innermost one, its threads walk the others together.
 
-use crate::emit::group::{Reduction, divides_by};
+use crate::emit::group::divides_by;
 use crate::emit::printer::{MaskRow, StreamRow};
+use crate::emit::reduction::Reduction;
 use crate::emit::scalar::{constant, integer};
 use crate::error::KernelError;
 use crate::loopnest::{Element, ForLoop, LoopGroup, LoopNest, MemorySpace};

@@ -6,22 +6,11 @@
 use crate::error::KernelError;
 use crate::loopnest::{Element, LoopGroup, LoopNest, MemorySpace};
 use crate::target::cuda::emit::Printer;
+use crate::target::cuda::emit::dialect::PrefetchedRows;
 use crate::target::cuda::emit::register::cuda_type;
 
-/// The knob of kernels that prefetch the next point, and its values.
-pub const PREFETCH_KNOB: &str = "next";
-pub const PREFETCH: [&str; 2] = ["wait", "ahead"];
 /// Most loads of 16 bytes that a thread has in flight for the next point.
 const PACKS: i64 = 8;
-
-/// The prefetch of a point.
-#[derive(Default)]
-pub struct PrefetchedRows {
-    pub declared: Vec<String>,
-    /// Loads of values that a row has one of, and loads for each `slot` of a thread.
-    pub once: Vec<String>,
-    pub read: Vec<String>,
-}
 
 /// Whether a group ends with a reduction across a team.
 pub fn meets(group: &LoopGroup) -> bool {

@@ -3,11 +3,13 @@
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::loopnest::{Element, ForLoop, LoopGroup, LoopNest, MemorySpace, NestStatement, NestTensor, Tag};
-use crate::target::cuda::emit::prefetch::{PREFETCH, PREFETCH_KNOB};
 use indexmap::IndexMap;
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Expr, Scalar};
 
+/// The knob of kernels that prefetch the next point, and its values.
+pub const PREFETCH_KNOB: &str = "next";
+pub const PREFETCH: [&str; 2] = ["wait", "ahead"];
 /// Threads of a warp.
 pub const WARP: i64 = 32;
 /// Values that one thread may hold of one container: more of them spill.

@@ -1,7 +1,8 @@
 //! The cost model of CUDA map kernels: bytes moved, unused parts of sectors included, times the threads that idle. It is evaluated for very
 //! many configurations, so everything that depends on names is looked up once a kernel ([`KernelFacts`]).
 
-use crate::kernel::{ArgumentAccess, ConfigSpace as _, KernelArgument, KernelSpec, TensorChoice};
+use crate::config_space::{ConfigSpace as _, TensorChoice};
+use crate::kernel::{ArgumentAccess, KernelArgument, KernelSpec};
 use crate::loopnest::{Element, LoopGroup, LoopNest, MemorySpace};
 use crate::maps::MapSpace;
 use crate::maps::space::ORDERS;

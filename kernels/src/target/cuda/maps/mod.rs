@@ -2,12 +2,13 @@
 
 mod cost_model;
 
+use crate::config_space::{ConfigSpace, TensorChoice};
 use crate::error::KernelError;
-use crate::kernel::{ConfigSpace, KernelArgument, KernelSpec, TensorChoice};
+use crate::kernel::{KernelArgument, KernelSpec};
 use crate::maps::MapSpace;
 use crate::maps::space::Picks;
 use crate::mixed_radix::MixedRadix;
-use crate::target::cuda::emit::prefetch::{PREFETCH, PREFETCH_KNOB};
+use crate::target::cuda::emit::schedule::{PREFETCH, PREFETCH_KNOB};
 use crate::target::cuda::emit::{self, Chip, CudaSource};
 use cost_model::{HeldRows, KernelFacts};
 use sdfg::Unit;

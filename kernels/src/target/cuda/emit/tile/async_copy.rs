@@ -6,8 +6,7 @@ use crate::loopnest::streaming::StreamedTile;
 use crate::loopnest::{Element, MemorySpace};
 use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::register::cuda_type;
-use crate::target::cuda::emit::tile::smem_ring::STRIP;
-use crate::target::cuda::emit::tile::streaming::over;
+use crate::target::cuda::emit::tile::smem_ring::{STRIP, over};
 
 /// An elementwise operand that is copied into the ring, a chunk of columns ahead of its use.
 pub struct StagedOperand {

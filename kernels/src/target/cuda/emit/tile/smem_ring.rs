@@ -4,7 +4,7 @@ use crate::emit::gemm::{GemmAxis, Matrices};
 use crate::emit::scalar::value;
 use crate::error::KernelError;
 use crate::loopnest::streaming::StreamedTile;
-use crate::loopnest::{ForLoop, LoopGroup};
+use crate::loopnest::{ForLoop, LoopGroup, NestStatement};
 use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::tile::LINE;
 use sdfg::{Dtype, Expr};
@@ -14,6 +14,11 @@ use std::collections::BTreeMap;
 pub const STRIP: i64 = 32;
 /// Most steps of a product that makes values, and most columns of one that has them: the registers of a thread hold as many.
 pub const MOST: i64 = 128;
+
+/// Statements over rows and columns.
+pub fn over(plan: &StreamedTile, statements: &[NestStatement]) -> LoopGroup {
+    LoopGroup { loops: vec![plan.row.clone(), plan.column.clone()], statements: statements.to_vec(), is_gemm: false, last: false }
+}
 
 /// A factor that is copied through the ring, a chunk at a time.
 pub struct Staged {

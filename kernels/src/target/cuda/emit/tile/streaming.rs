@@ -1,6 +1,6 @@
 //! The CUDA of a streamed tile: the values that products make for rows and columns stay in registers until another product multiplies them.
 
-use crate::emit::group::Reduction;
+use crate::emit::reduction::Reduction;
 use crate::emit::scalar::constant;
 use crate::error::KernelError;
 use crate::loopnest::streaming::{ColumnPass, StreamedTile};
@@ -9,7 +9,7 @@ use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::group::functor;
 use crate::target::cuda::emit::schedule::{Placement, WARP};
 use crate::target::cuda::emit::tile::async_copy::{PACK, StagedOperand};
-use crate::target::cuda::emit::tile::smem_ring::{First, Last, MOST, STRIP, Staged, bytes};
+use crate::target::cuda::emit::tile::smem_ring::{First, Last, MOST, STRIP, Staged, bytes, over};
 use indexmap::{IndexMap, IndexSet};
 use sdfg::Combine;
 
@@ -26,11 +26,6 @@ struct Parts {
     /// The element type of all of it, and how many elements a part of the ring has.
     staged: &'static str,
     part: i64,
-}
-
-/// Statements over rows and columns.
-pub fn over(plan: &StreamedTile, statements: &[NestStatement]) -> LoopGroup {
-    LoopGroup { loops: vec![plan.row.clone(), plan.column.clone()], statements: statements.to_vec(), is_gemm: false, last: false }
 }
 
 /// A streamed tile as its kernel needs it: the text, the declarations and bytes of the ring, and how many parts the ring has.
