@@ -24,7 +24,7 @@ mod variants;
 mod verify_selection;
 
 use crate::import::{self, Imported};
-use crate::load::{Overrides, Recipe, load, load_str};
+use crate::load::{Overrides, Recipe, load, load_str, number};
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::overflow::explain_overflow;
 use crate::pipeline::run::target::Target;
@@ -138,7 +138,11 @@ impl RecipeArgs {
 
 fn size(text: &str) -> Result<(String, i64), String> {
     let (dim, value) = text.split_once('=').ok_or("write DIM=N, e.g. b=96")?;
-    let value = value.trim().parse().map_err(|_| format!("`{value}` is no whole number"))?;
+    let value = value.trim();
+    if let Some(why) = number::octal(value) {
+        return Err(why);
+    }
+    let value = value.parse().map_err(|_| format!("`{value}` is no whole number"))?;
     Ok((dim.trim().to_string(), value))
 }
 

@@ -23,6 +23,13 @@ pub fn words(text: &str, places: &[SourceLocation], start: SourceLocation) -> Re
     let mut tokens = syntax::tokens(text, &DIALECT).map_err(|error| {
         let why = match error.kind {
             LexErrorKind::Character('^') => "there is no `^`: write `pow(x, 2)`".to_string(),
+            LexErrorKind::Character('@') => {
+                "there is no `@`: write the indices of a product, `a[i,k] * b[k,j]`; what the left side lacks is summed".to_string()
+            }
+            LexErrorKind::Character('&' | '|') => {
+                "conditions are 1 or 0: `(x > 0) * (x < 1)` is both, `max(x > 0, y > 0)` one of them".to_string()
+            }
+            LexErrorKind::Character('%') => "there is no `%`: write `x - y * floor(x / y)`".to_string(),
             LexErrorKind::Character(c) => format!("the character {c:?} has no meaning in a step"),
             LexErrorKind::OpenQuote => "a quote has no meaning in a step".to_string(),
         };

@@ -13,7 +13,7 @@ mod line;
 mod lower;
 mod masks;
 mod names;
-mod number;
+pub(crate) mod number;
 mod operators;
 mod parser;
 mod pattern;

@@ -130,13 +130,24 @@ fn error<T>(cursor: &Cursor, wanted: &str) -> Parsed<T> {
         Token::End => "the step ends".to_string(),
         token => format!("{} stands", show(token)),
     };
-    let instead = match cursor.peek() {
-        Token::Name { text, .. } if matches!(text.as_str(), "and" | "or" | "not") => {
+    let instead = instead(cursor);
+    Err((place(cursor), Problem::Syntax(format!("{wanted}, but {found} here{instead}"))))
+}
+
+/// What recipes have in place of what other languages write here.
+fn instead(cursor: &Cursor) -> &'static str {
+    match (cursor.previous(), cursor.peek()) {
+        (_, Token::Name { text, .. }) if matches!(text.as_str(), "and" | "or" | "not") => {
             "; conditions are 1 or 0: `(x > 0) * (x < 1)` is both, `max(x > 0, y > 0)` one of them, `1 - (x > 0)` neither"
         }
+        (Some(Token::Sign("*")), Token::Sign("*")) => "; there is no `**`: write `pow(x, 2)`",
+        (Some(Token::Sign("/")), Token::Sign("/")) => "; there is no `//`: write `floor(x / y)`",
+        (Some(Token::Name { text, .. }), Token::Sign("=")) if matches!(text.as_str(), "axis" | "dim" | "axes" | "dims" | "over") => {
+            "; what is reduced is named, with a colon: `sum(x, over: j)`"
+        }
+        (Some(Token::Name { .. }), Token::Sign("=")) => "; options have a colon, as in `layernorm(x, over: i, eps: 1e-5)`",
         _ => "",
-    };
-    Err((place(cursor), Problem::Syntax(format!("{wanted}, but {found} here{instead}"))))
+    }
 }
 
 fn expect(cursor: &mut Cursor, sign: &str, why: &str) -> Parsed<()> {

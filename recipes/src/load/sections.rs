@@ -423,7 +423,14 @@ fn text(node: &YamlNode, what: &str, problems: &mut Problems) -> Option<Name> {
     match &node.value {
         YamlValue::Text(text) => Some(Name { place: node.place, text: text.clone() }),
         _ => {
-            wrong(problems, node.place, what, "a text");
+            let written = match &node.value {
+                YamlValue::Int(n) => Some(n.to_string()),
+                YamlValue::Bool(yes) => Some(yes.to_string()),
+                YamlValue::Float(_, written) => Some(written.clone()),
+                _ => None,
+            };
+            let expected = written.map_or("a text".to_string(), |written| format!("a text; put `{written}` in quotes if it is one"));
+            wrong(problems, node.place, what, &expected);
             None
         }
     }

@@ -352,3 +352,11 @@ fn a_folder_without_a_report_is_bad_input() {
     assert_eq!(missing.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&missing.stderr).contains("memlet optimize"));
 }
+
+#[test]
+fn a_size_that_begins_with_a_zero_is_refused() {
+    let failed = memlet(&["analyze", RECIPE, "--set", "b=010"]);
+    let said = String::from_utf8_lossy(&failed.stderr);
+    assert_eq!(failed.status.code(), Some(2), "{said}");
+    assert!(said.contains("`010` begins with a zero, which some read as octal; write 10"), "{said}");
+}

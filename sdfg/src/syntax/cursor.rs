@@ -30,6 +30,11 @@ impl Cursor {
         self.tokens.get(self.next + by).map_or(&Token::End, |placed| &placed.token)
     }
 
+    /// The token that was read last, if any was.
+    pub fn previous(&self) -> Option<&Token> {
+        self.next.checked_sub(1).and_then(|last| self.tokens.get(last)).map(|placed| &placed.token)
+    }
+
     /// Where the next token begins.
     pub fn position(&self) -> Position {
         let placed = self.tokens.get(self.next).or(self.tokens.last());

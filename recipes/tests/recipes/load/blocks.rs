@@ -151,7 +151,10 @@ fn errors_in_blocks_name_their_lines_and_the_instance() {
             "t.yaml:9:28: in `a` (`mix`, line 11): axis 1 of `a_w` has the size of `i`, but the index `b` runs over another size; write `b: i` in dims if they are always equal"
         ]
     );
-    assert_eq!(block("- y[n,c] = relu(x) **"), ["t.yaml:9:25: in `a` (`mix`, line 11): an expression was expected, but `*` stands here"]);
+    assert_eq!(
+        block("- y[n,c] = relu(x) **"),
+        ["t.yaml:9:25: in `a` (`mix`, line 11): an expression was expected, but `*` stands here; there is no `**`: write `pow(x, 2)`"]
+    );
     assert_eq!(
         block("- y[n,c] = max(x, ovr: c)"),
         ["t.yaml:9:23: in `a` (`mix`, line 11): `max` has no option `ovr`; did you mean `over`?"]

@@ -123,6 +123,29 @@ fn steps_that_fail() {
         (&["a[i] g[i]"], &["t.yaml:12:10: `=` was expected (a step reads `name[index, …] = expression`), but `g` stands here"]),
         (&["[i] = g"], &["t.yaml:12:9: this is not valid YAML: while parsing a block collection, did not find expected '-' indicator"]),
         (&["a[i] = g[i] $ 2"], &["t.yaml:12:17: the character '$' has no meaning in a step"]),
+        (&["a[i] = g[i] ** 2"], &["t.yaml:12:18: an expression was expected, but `*` stands here; there is no `**`: write `pow(x, 2)`"]),
+        (&["a[i] = g[i] // 2"], &["t.yaml:12:18: an expression was expected, but `/` stands here; there is no `//`: write `floor(x / y)`"]),
+        (
+            &["a[i] = g[i] @ g[i]"],
+            &["t.yaml:12:17: there is no `@`: write the indices of a product, `a[i,k] * b[k,j]`; what the left side lacks is summed"],
+        ),
+        (&["a[i] = g[i] % 2"], &["t.yaml:12:17: there is no `%`: write `x - y * floor(x / y)`"]),
+        (
+            &["a[i] = (g[i] > 0) & (g[i] < 1)"],
+            &["t.yaml:12:23: conditions are 1 or 0: `(x > 0) * (x < 1)` is both, `max(x > 0, y > 0)` one of them"],
+        ),
+        (
+            &["a = sum(g, axis=0)"],
+            &[
+                "t.yaml:12:20: `,` was expected (between arguments, or `)` after the last one), but `=` stands here; what is reduced is named, with a colon: `sum(x, over: j)`",
+            ],
+        ),
+        (
+            &["a[i] = layernorm(g, over: i, eps=1e-5)"],
+            &[
+                "t.yaml:12:37: `,` was expected (between arguments, or `)` after the last one), but `=` stands here; options have a colon, as in `layernorm(x, over: i, eps: 1e-5)`",
+            ],
+        ),
         (&["a[i] = 1e999"], &["t.yaml:12:12: the number `1e999` is too large; write inf if infinity is meant"]),
         (&["a[i] = (g[i]"], &["t.yaml:12:16: `)` was expected (it closes the bracket), but the step ends here"]),
         (&["d_a[i] = g[i]"], &["t.yaml:12:5: `d_a` cannot be a name: `d_` is reserved for gradients"]),
@@ -152,7 +175,7 @@ fn steps_that_fail() {
             &["t.yaml:14:9: unknown tensor `gg`; did you mean `g`?", "t.yaml:14:17: unknown operator `sofmax`; did you mean `softmax`?"],
         ),
         (&["a: 5"], &["t.yaml:12:6: `=` was expected (a step reads `name[index, …] = expression`), but `:` stands here"]),
-        (&["5"], &["t.yaml:12:5: a step must be a text"]),
+        (&["5"], &["t.yaml:12:5: a step must be a text; put `5` in quotes if it is one"]),
     ];
     for (steps, expected) in cases {
         check(&with_steps(steps), expected);
@@ -460,7 +483,7 @@ fn a_model_may_have_any_name() {
     }
     check(&named("\"\""), &["t.yaml:1:8: `` cannot be a name: a model's name has at least one character"]);
     check(&named("\"a\\nb\""), &["t.yaml:1:8: `a\\nb` cannot be a name: a model's name is one line, without control characters"]);
-    check(&named("5"), &["t.yaml:1:8: `model` must be a text"]);
+    check(&named("5"), &["t.yaml:1:8: `model` must be a text; put `5` in quotes if it is one"]);
 }
 
 #[test]
