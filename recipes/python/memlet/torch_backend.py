@@ -6,8 +6,10 @@ which is which, and why.
 """
 
 import contextlib
+import fcntl
 import hashlib
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -101,18 +103,39 @@ def _run(*words):
         raise MemletError(f"{' '.join([Options.binary, *words])}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}")
 
 
+@contextlib.contextmanager
+def _alone(folder):
+    """Keeps a cache for this process: several that measured at once, as those of torchrun, would disturb each other's times, and write into
+    one folder. The others wait, and find the library."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _built(text):
     """The library of a recipe, from the cache if it is there."""
     threads = Options.threads or torch.get_num_threads()
     key = hashlib.sha256(f"{text}\n{threads} {Options.budget}".encode()).hexdigest()[:20]
     folder = Options.cache() / key
-    if not (folder / "library" / "library.json").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "recipe.yaml").write_text(text, encoding="utf-8")
-        _run("optimize", str(folder / "recipe.yaml"), "--budget", Options.budget, "--timing", "1s", "--threads", str(threads), "--out",
-             str(folder / "plan"))  # fmt: skip
-        _run("build", str(folder / "plan"), "--out", str(folder / "library"), "--name", f"p{key}", "--threads", str(threads))
+    made = folder / "library" / "library.json"
+    if not made.exists():
+        with _alone(Options.cache()):
+            if not made.exists():
+                _make(text, folder, key, threads)
     return load(folder / "library", threads=threads)
+
+
+def _make(text, folder, key, threads):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "recipe.yaml").write_text(text, encoding="utf-8")
+    _run("optimize", str(folder / "recipe.yaml"), "--budget", Options.budget, "--timing", "1s", "--threads", str(threads), "--out",
+         str(folder / "plan"))  # fmt: skip
+    # A library is there whole or not at all, for processes that look for it now and for those that come after a kill.
+    part = folder / "part"
+    _run("build", str(folder / "plan"), "--out", str(part), "--name", f"p{key}", "--threads", str(threads))
+    shutil.rmtree(folder / "library", ignore_errors=True)
+    part.rename(folder / "library")
 
 
 def _compiler(kind):

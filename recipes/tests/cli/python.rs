@@ -13,11 +13,21 @@ fn python() -> Option<String> {
 /// The package's own tests: values against NumPy in f64, tensors in place, mistakes.
 #[test]
 fn the_python_package_passes_its_tests() {
+    passes("test_library.py");
+}
+
+/// Two processes over loopback, gradients averaged between them, against one process and against NumPy in f64.
+#[test]
+fn two_processes_train_as_one() {
+    passes("test_processes.py");
+}
+
+fn passes(test: &str) {
     let Some(python) = python() else {
         eprintln!("skipped: there is no Python with NumPy; MEMLET_PYTHON names one");
         return;
     };
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/tests/test_library.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/tests").join(test);
     let output = Command::new(python)
         .arg(script)
         .env("MEMLET", env!("CARGO_BIN_EXE_memlet"))
