@@ -21,14 +21,14 @@ pub struct GeneratedC<'a> {
     /// Whether results are written around the caches.
     pub streams: bool,
     /// One for each phase.
-    pub stages: &'a [Stage],
+    pub stages: &'a [KernelStage],
     /// Positions of a step along the index that divides its points, and the points of a step.
     pub divided: (i64, i64),
 }
 
 /// What happens between two barriers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum KernelStage {
     /// Factors of products are packed.
     Prepare,
     Points,

@@ -4,14 +4,14 @@
 //! neighbours along either kind of channels. Other orders of so many dims never pay, and would make a space some hundred times as large.
 
 use crate::kernel::KernelSpec;
-use crate::processor::Block;
+use crate::processor::PanelBlock;
 use crate::split_blocked_dims;
 use sdfg::layout::Piece;
 use sdfg::{Dtype, Layout};
 
 /// Lanes of a vector of f32.
 pub fn lanes() -> i64 {
-    Block::native().vector as i64 / 4
+    PanelBlock::native().vector as i64 / 4
 }
 
 /// The layouts of a container of a program that convolves: plain ones with one of the first two dims innermost, and blocks of one of them.

@@ -5,7 +5,7 @@ use crate::instruction_set::InstructionSet;
 
 /// The register block that suits a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block {
+pub struct PanelBlock {
     /// Bytes of a vector register.
     pub vector: usize,
     /// Most rows of a panel.
@@ -14,15 +14,15 @@ pub struct Block {
     pub vectors: usize,
 }
 
-impl Block {
+impl PanelBlock {
     /// The block for the processor that runs this program: as many results as leave registers for one row of columns and one
     /// broadcast value.
     pub fn native() -> Self {
         match InstructionSet::native() {
-            InstructionSet::Avx512 => Block { vector: 64, height: 14, vectors: 2 },
-            InstructionSet::Avx2 => Block { vector: 32, height: 6, vectors: 2 },
-            InstructionSet::Neon => Block { vector: 16, height: 8, vectors: 3 },
-            InstructionSet::Baseline => Block { vector: 16, height: 6, vectors: 2 },
+            InstructionSet::Avx512 => PanelBlock { vector: 64, height: 14, vectors: 2 },
+            InstructionSet::Avx2 => PanelBlock { vector: 32, height: 6, vectors: 2 },
+            InstructionSet::Neon => PanelBlock { vector: 16, height: 8, vectors: 3 },
+            InstructionSet::Baseline => PanelBlock { vector: 16, height: 6, vectors: 2 },
         }
     }
 

@@ -28,7 +28,7 @@ pub use autodiff::row_statistics::{RecomputeFrom, RowStatistics};
 pub use autodiff::save_local_derivative::SaveLocalDerivative;
 pub use autodiff::softmax_grad_row_dot::SoftmaxGradRowDot;
 pub use driver::{AppliedRewrite, DriverError, DriverOptions, PipelineOutcome, RewriteCheck, Stop, moved_bytes, run_pipeline};
-pub use fusion::composition::{Accept, Cluster, Composition, Form, FusionKind, Verdicts, WantedKernels, clusters};
+pub use fusion::composition::{Accept, Cluster, Composition, FusionKind, HasForm, Verdicts, WantedKernels, clusters};
 pub use fusion::cross_layer::CrossLayerReuse;
 pub use fusion::expand::Expand;
 pub use fusion::greedy::Fusion;

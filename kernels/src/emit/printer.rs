@@ -1,7 +1,7 @@
 //! The state of the printer of one point of the outer range.
 
 use crate::emit::dialect::TargetDialect;
-use crate::emit::scalar::{Names, Reciprocal, integer};
+use crate::emit::scalar::{NamePrinter, Reciprocal, integer};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::loopnest::{Element, LoopNest, NestTensor, Tile};
@@ -223,7 +223,7 @@ impl<'a, D: TargetDialect> Printer<'a, D> {
     }
 }
 
-impl<D: TargetDialect> Names for Printer<'_, D> {
+impl<D: TargetDialect> NamePrinter for Printer<'_, D> {
     fn symbol(&mut self, name: &str) -> String {
         if name == FIRST {
             return "first_lane".into();

@@ -12,7 +12,7 @@ pub struct Reciprocal {
 }
 
 /// What names stand for where an expression is printed.
-pub trait Names {
+pub trait NamePrinter {
     /// C text of an index or a size symbol.
     fn symbol(&mut self, name: &str) -> String;
     /// C text of the whole number that an element of a container holds; -1 if it holds none.
@@ -33,7 +33,7 @@ pub trait Names {
     fn extreme(&self, sign: char, a: &str, b: &str, number: bool) -> String;
 }
 
-pub fn integer(e: &Expr, names: &mut dyn Names) -> String {
+pub fn integer(e: &Expr, names: &mut dyn NamePrinter) -> String {
     if let Expr::Element(data, subscripts) = e {
         return names.element(data, subscripts);
     }
@@ -64,7 +64,7 @@ pub fn constant(value: f64, double: bool) -> String {
     }
 }
 
-pub fn value(code: &Scalar, names: &mut dyn Names) -> String {
+pub fn value(code: &Scalar, names: &mut dyn NamePrinter) -> String {
     match code {
         Scalar::Const(c) => constant(*c, names.is_double()),
         Scalar::Input(connector) => names.input(connector),
@@ -113,7 +113,7 @@ pub fn value(code: &Scalar, names: &mut dyn Names) -> String {
 }
 
 /// An integer in 32 bits where it is a sum of indices and sizes: as many of them go into a vector as of the values.
-fn narrow(e: &Expr, names: &mut dyn Names) -> String {
+fn narrow(e: &Expr, names: &mut dyn NamePrinter) -> String {
     fn small(e: &Expr) -> bool {
         match e {
             Expr::Int(value) => value.abs() < 1 << 24,
@@ -133,7 +133,7 @@ pub fn extreme(sign: char, a: &str, b: &str, number: bool) -> String {
     format!("({{ const real a_ = {a}, b_ = {b}; b_ {sign} a_{or_nan} ? b_ : a_; }})")
 }
 
-fn truth(code: &Scalar, names: &mut dyn Names) -> String {
+fn truth(code: &Scalar, names: &mut dyn NamePrinter) -> String {
     if let Scalar::Binary(op, a, b) = code {
         let sign = match op {
             Binary::Lt => "<",

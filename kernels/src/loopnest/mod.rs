@@ -7,7 +7,7 @@ pub mod matmul_pattern;
 pub mod partition;
 pub mod streaming;
 
-use crate::processor::Block;
+use crate::processor::PanelBlock;
 use indexmap::IndexMap;
 use sdfg::{Combine, Dtype, Expr, Scalar};
 
@@ -142,7 +142,7 @@ pub struct Border {
 /// How matrix products are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GemmPlan {
-    pub block: Block,
+    pub block: PanelBlock,
     /// Most steps of the depth that are packed at once.
     pub depth: i64,
     /// Whether any of their factors is bf16.

@@ -284,7 +284,7 @@ impl LoopKernel {
                     let next = numbers.len();
                     arguments.push(ArgumentMemory { memory: *numbers.entry((memory, part)).or_insert(next), bytes });
                 }
-                launches.push(packing::Launch { kernel, arguments });
+                launches.push(packing::PackedLaunch { kernel, arguments });
             }
         }
         let packed = Arc::new(Packed::new(kernels, &launches, workers));

@@ -39,7 +39,7 @@ pub struct ArgumentMemory {
 
 /// A run of a kernel that is to be packed: one of `kernels`, with its arguments' memory.
 #[derive(Clone, Debug)]
-pub struct Launch {
+pub struct PackedLaunch {
     pub kernel: usize,
     pub arguments: Vec<ArgumentMemory>,
 }
@@ -54,7 +54,7 @@ impl Packed {
     /// Groups launches of kernels, given in an order in which they can run, for a number of workers.
     ///
     /// A small kernel can be done by one worker, or be divided like those around it: whichever leaves fewer groups.
-    pub fn new(kernels: &[&dyn Executable], launches: &[Launch], workers: usize) -> Packed {
+    pub fn new(kernels: &[&dyn Executable], launches: &[PackedLaunch], workers: usize) -> Packed {
         let with = |alone: &[bool]| Packed::with(kernels, launches, workers, alone);
         let (mut alone, divided) = (vec![true; kernels.len()], vec![false; kernels.len()]);
         let (mut best, other) = (with(&alone), with(&divided));
@@ -76,7 +76,7 @@ impl Packed {
     }
 
     /// `alone`: whether one worker does a kernel by itself if it is small.
-    fn with(kernels: &[&dyn Executable], launches: &[Launch], workers: usize, alone: &[bool]) -> Packed {
+    fn with(kernels: &[&dyn Executable], launches: &[PackedLaunch], workers: usize, alone: &[bool]) -> Packed {
         let phases: Vec<Option<Vec<Phase>>> = kernels.iter().map(|kernel| kernel.phases()).collect();
         let (places, working) = places(kernels);
         // Memory numbers beyond those of arguments: each kernel's own working memory, then its shared one.

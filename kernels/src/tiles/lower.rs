@@ -13,7 +13,7 @@ use crate::loopnest::streaming::{is_streamed, localized};
 use crate::loopnest::{Element, ForLoop, GemmPlan, LoopGroup, LoopNest, MemorySpace, NestStatement, NestTensor, Tag, Tile};
 use crate::maps::flatten::{Flat, Flattened, IndexRange, reductions, statements};
 use crate::maps::lower::{ROW_LANES, after, hold};
-use crate::processor::Block;
+use crate::processor::PanelBlock;
 use crate::tiles::buffer_reuse;
 use crate::tiles::factor;
 use crate::tiles::layers::{self, Fold};
@@ -181,7 +181,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         }
     }
     hold(&groups, &mut tensors);
-    let gemm = Some(GemmPlan { block: Block::native(), depth, narrow, pairs, across, direct, layers: is_layers });
+    let gemm = Some(GemmPlan { block: PanelBlock::native(), depth, narrow, pairs, across, direct, layers: is_layers });
     let (name, lanes, reuses) = (spec.name.clone(), ROW_LANES, IndexMap::new());
     let nest = LoopNest { name, outer: shared, tiles, gemm, vectors, lanes, groups, tensors, reuses, borders, about };
     let nest = if is_streamed(config) { localized(nest) } else { nest };

@@ -72,7 +72,7 @@ fn long_rows() -> Result<(), Failure> {
 /// Layouts in panels of some tensors, plain ones of others.
 #[test]
 fn panels() -> Result<(), Failure> {
-    let width = kernels::processor::Block::native().width(4) as i64;
+    let width = kernels::processor::PanelBlock::native().width(4) as i64;
     let sizes = [("b", 2), ("h", 2), ("j", 3), ("k", 3 * width), ("i", 2 * width), ("u", 2 * width)];
     each_equals(&sizes, Dtype::F32, |name, spec| {
         let space = MapSpace::new(spec)?.in_panels(width as usize);

@@ -191,7 +191,7 @@ fn columns_in_blocks() -> Result<(), Failure> {
 /// Layouts in panels, in every place that has any: packed factors, results, the depth of rows, and what surrounds products.
 #[test]
 fn panels() -> Result<(), Failure> {
-    let width = kernels::processor::Block::native().width(4) as i64;
+    let width = kernels::processor::PanelBlock::native().width(4) as i64;
     let (two, three) = (2 * width, 3 * width);
     let sizes = [("b", 2), ("h", 2), ("j", two), ("k", three), ("i", three), ("u", two), ("p", two)];
     let (pools, toolchain) = ([Pool::new(1)?, Pool::new(3)?], toolchain()?);

@@ -77,7 +77,7 @@ pub struct LayoutClass {
 
 /// A container as used by one kernel.
 #[derive(Clone, Debug)]
-pub struct Use {
+pub struct ContainerUse {
     pub data: String,
     pub class: usize,
     pub access: Access,
@@ -100,7 +100,7 @@ pub struct Factor {
     /// Its name in its own variant.
     pub plain: String,
     pub pass: Direction,
-    pub uses: Vec<Use>,
+    pub uses: Vec<ContainerUse>,
     /// Group and the variants in which it runs; it runs if all agree.
     pub guards: Vec<(usize, Vec<u16>)>,
     /// Fastest first; equal times in order of the configurations.
@@ -261,9 +261,9 @@ impl Model {
                         };
                     }
                 }
-                uses.push(Use { data: data.clone(), class, access: *access, cost });
+                uses.push(ContainerUse { data: data.clone(), class, access: *access, cost });
             }
-            let of_class = |u: &Use| (0..).zip(&classes[u.class].layouts).map(|(p, l)| (l, p)).collect::<BTreeMap<&Layout, u16>>();
+            let of_class = |u: &ContainerUse| (0..).zip(&classes[u.class].layouts).map(|(p, l)| (l, p)).collect::<BTreeMap<&Layout, u16>>();
             let known: Vec<(&str, BTreeMap<&Layout, u16>)> = uses.iter().map(|u| (plain[u.data.as_str()], of_class(u))).collect();
             let mut ranked: Vec<(Cost, Vec<u16>, &KernelConfig)> = Vec::new();
             for (ms, config) in timed {
@@ -282,7 +282,7 @@ impl Model {
             let choice = |(ps, layouts, config): (Cost, Vec<u16>, &KernelConfig)| Choice { ps, layouts, config: config.clone() };
             let choices: Vec<Choice> = ranked.into_iter().map(choice).collect();
             let slowest = choices.last().map_or(0, |c| c.ps);
-            let dearest = |u: &Use| u.cost.iter().flatten().max().copied().unwrap_or(0);
+            let dearest = |u: &ContainerUse| u.cost.iter().flatten().max().copied().unwrap_or(0);
             most = uses.iter().fold(most.saturating_add(slowest), |most, u| most.saturating_add(dearest(u)));
             let (name, plain) = (kernel.name.clone(), kernel.plain().to_string());
             factors.push(Factor { name, plain, pass: kernel.pass, uses, guards, choices });

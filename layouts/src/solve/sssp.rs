@@ -53,7 +53,8 @@ pub fn solve(model: &Model, scopes: &[GraphScope]) -> (Solution, f64) {
 
 fn infer(model: &Model, factor: &Factor, held: &mut [Option<u16>]) {
     let cost = |choice: &Choice| -> Cost {
-        let relayout = |(u, l): (&crate::model::selection_model::Use, &u16)| held[u.class].map_or(0, |h| u.cost[h as usize][*l as usize]);
+        let relayout =
+            |(u, l): (&crate::model::selection_model::ContainerUse, &u16)| held[u.class].map_or(0, |h| u.cost[h as usize][*l as usize]);
         choice.ps + factor.uses.iter().zip(&choice.layouts).map(relayout).sum::<Cost>()
     };
     // The first among equals: choices are in order.

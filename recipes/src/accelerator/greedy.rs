@@ -6,12 +6,12 @@
 //! those of one layer at a time while there is one. Whether traffic falls is not asked. A layer that fits in no tile runs alone under the
 //! best of the planner's own schedules, which favours this method.
 
-use super::layers::{LayerGraph, Reach, Window};
+use super::layers::{LayerGraph, Reach, SlidingWindow};
 use super::memory::{GroupBuffer, Pixels, deep_pair, packed};
 use super::partition::best_of;
 use super::schedules::Price;
 use super::shapes::Span;
-use super::steps::Steps;
+use super::steps::FusedSteps;
 use serde::Serialize;
 
 /// How layers of a group share memory.
@@ -51,7 +51,7 @@ pub struct TiledGroup {
 
 /// The groups of a network under a form of reuse, for a memory of `bytes`; `None` if some layer runs under no schedule.
 pub fn greedy(graph: &LayerGraph, reuse: Reuse, bytes: u64) -> Option<Vec<TiledGroup>> {
-    let steps = Steps::apart(graph);
+    let steps = FusedSteps::apart(graph);
     let mut groups = Vec::new();
     let mut begin = 0;
     while begin < steps.steps.len() {
@@ -81,7 +81,7 @@ pub fn greedy(graph: &LayerGraph, reuse: Reuse, bytes: u64) -> Option<Vec<TiledG
 }
 
 /// The first tile that fits as the longer side is halved.
-fn shrunk(steps: &Steps, layers: Span, reuse: Reuse, bytes: u64) -> Option<(usize, usize)> {
+fn shrunk(steps: &FusedSteps, layers: Span, reuse: Reuse, bytes: u64) -> Option<(usize, usize)> {
     let shape = steps.tensors[steps.steps[layers.end - 1].output].shape;
     let (mut rows, mut columns) = (shape.rows, shape.columns);
     loop {
@@ -97,7 +97,7 @@ fn shrunk(steps: &Steps, layers: Span, reuse: Reuse, bytes: u64) -> Option<(usiz
 }
 
 /// Along one dimension: by tensor, the ranges of all tiles.
-fn ranges(steps: &Steps, layers: Span, tiles: usize, rows: bool) -> Vec<Vec<Span>> {
+fn ranges(steps: &FusedSteps, layers: Span, tiles: usize, rows: bool) -> Vec<Vec<Span>> {
     let (_, leaving) = steps.boundary(layers);
     let size = |t: usize| if rows { steps.tensors[t].shape.rows } else { steps.tensors[t].shape.columns };
     let mut found = vec![Vec::with_capacity(tiles); steps.tensors.len()];
@@ -119,12 +119,12 @@ fn ranges(steps: &Steps, layers: Span, tiles: usize, rows: bool) -> Vec<Vec<Span
     found
 }
 
-fn tiles(steps: &Steps, layers: Span, tile: (usize, usize)) -> (usize, usize) {
+fn tiles(steps: &FusedSteps, layers: Span, tile: (usize, usize)) -> (usize, usize) {
     let shape = steps.tensors[steps.steps[layers.end - 1].output].shape;
     (shape.rows.div_ceil(tile.0), shape.columns.div_ceil(tile.1))
 }
 
-fn fits(steps: &Steps, layers: Span, tile: (usize, usize), reuse: Reuse, bytes: u64) -> bool {
+fn fits(steps: &FusedSteps, layers: Span, tile: (usize, usize), reuse: Reuse, bytes: u64) -> bool {
     let (down, across) = tiles(steps, layers, tile);
     let (rows, columns) = (ranges(steps, layers, down, true), ranges(steps, layers, across, false));
     let longest = |of: &[Span]| of.iter().map(|s| s.len()).max().unwrap_or(0);
@@ -172,7 +172,7 @@ const GROWTH: f64 = 0.25;
 ///
 /// A chain of tensors lies at the lower and at the upper end of its place in turns, and every other layer runs from its last point to its
 /// first. So the place needs the most that any layer of the chain needs for its input and output.
-fn shared(steps: &Steps, layers: Span, buffers: &[(usize, GroupBuffer)], pixels: &dyn Fn(usize) -> Pixels) -> Vec<GroupBuffer> {
+fn shared(steps: &FusedSteps, layers: Span, buffers: &[(usize, GroupBuffer)], pixels: &dyn Fn(usize) -> Pixels) -> Vec<GroupBuffer> {
     let mut places: Vec<(usize, GroupBuffer)> = buffers.to_vec();
     for at in layers.begin..layers.end {
         let step = &steps.steps[at];
@@ -184,7 +184,7 @@ fn shared(steps: &Steps, layers: Span, buffers: &[(usize, GroupBuffer)], pixels:
             if !point && step.inputs.len() > 1 {
                 return None;
             }
-            let pair = deep_pair(pixels(*t), output, if point { Window::POINT } else { step.window });
+            let pair = deep_pair(pixels(*t), output, if point { SlidingWindow::POINT } else { step.window });
             let grown = pair.max(place.elements);
             let apart = place.elements.max(output.elements());
             (grown as f64 <= (1.0 + GROWTH) * apart as f64).then_some((grown, old))
@@ -199,7 +199,7 @@ fn shared(steps: &Steps, layers: Span, buffers: &[(usize, GroupBuffer)], pixels:
 }
 
 /// Elements that a group moves in overlapping tiles, weights once.
-fn price(steps: &Steps, layers: Span, tile: (usize, usize)) -> Price {
+fn price(steps: &FusedSteps, layers: Span, tile: (usize, usize)) -> Price {
     let (down, across) = tiles(steps, layers, tile);
     let (rows, columns) = (ranges(steps, layers, down, true), ranges(steps, layers, across, false));
     let all = |of: &[Span]| of.iter().map(|s| s.len() as u64).sum::<u64>();

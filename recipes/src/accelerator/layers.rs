@@ -93,16 +93,16 @@ impl Reach {
 
 /// The reach along rows and along columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-pub struct Window {
+pub struct SlidingWindow {
     pub rows: Reach,
     pub columns: Reach,
 }
 
-impl Window {
-    pub const POINT: Window = Window { rows: Reach::POINT, columns: Reach::POINT };
+impl SlidingWindow {
+    pub const POINT: SlidingWindow = SlidingWindow { rows: Reach::POINT, columns: Reach::POINT };
 
-    pub fn square(kernel: usize, stride: usize, pad: usize) -> Window {
-        Window { rows: Reach::new(kernel, stride, pad), columns: Reach::new(kernel, stride, pad) }
+    pub fn square(kernel: usize, stride: usize, pad: usize) -> SlidingWindow {
+        SlidingWindow { rows: Reach::new(kernel, stride, pad), columns: Reach::new(kernel, stride, pad) }
     }
 
     /// Elements of one channel that an output reads, padding included.
@@ -120,7 +120,7 @@ pub struct Layer {
     pub inputs: Vec<usize>,
     /// Shape of the output.
     pub shape: ImageShape,
-    pub window: Window,
+    pub window: SlidingWindow,
     /// Groups of channels that do not meet; 1 is a dense layer.
     pub groups: usize,
     /// Elements of all parameters.

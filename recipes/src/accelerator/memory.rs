@@ -1,6 +1,6 @@
 //! Reuse of on-chip memory within a group (Deep Fusion, 3.2): by lifetimes, and of an input while its output is made.
 
-use super::layers::{Reach, Window};
+use super::layers::{Reach, SlidingWindow};
 use super::shapes::Span;
 use sdfg::lifetime::{self, LiveInterval};
 
@@ -24,7 +24,7 @@ impl Pixels {
 ///
 /// It is the most, over all points, by which the elements written before the point exceed the place of the first input that this point or
 /// a later one reads. Both are linear in the column between the borders, so three points of each row decide.
-pub fn deep_offset(input: Pixels, output: Pixels, window: Window) -> u64 {
+pub fn deep_offset(input: Pixels, output: Pixels, window: SlidingWindow) -> u64 {
     let place = |row: usize, column: usize| {
         let first = |reach: Reach, at: usize, size: usize| (at * reach.stride).saturating_sub(reach.pad).min(size.saturating_sub(1));
         (first(window.rows, row, input.rows) * input.columns + first(window.columns, column, input.columns)) * input.channels
@@ -45,7 +45,7 @@ pub fn deep_offset(input: Pixels, output: Pixels, window: Window) -> u64 {
 }
 
 /// Elements that an input and its output need together under deep reuse.
-pub fn deep_pair(input: Pixels, output: Pixels, window: Window) -> u64 {
+pub fn deep_pair(input: Pixels, output: Pixels, window: SlidingWindow) -> u64 {
     (deep_offset(input, output, window) + input.elements()).max(output.elements())
 }
 

@@ -1,6 +1,6 @@
 //! Test fixtures: the papers' networks layer by layer, in Caffe's form.
 
-use super::layers::{ImageShape, Layer, LayerGraph, LayerKind, Reach, Window};
+use super::layers::{ImageShape, Layer, LayerGraph, LayerKind, Reach, SlidingWindow};
 
 pub struct Builder {
     graph: LayerGraph,
@@ -9,17 +9,17 @@ pub struct Builder {
 
 pub struct Conv {
     channels: usize,
-    window: Window,
+    window: SlidingWindow,
     groups: usize,
     relu: bool,
 }
 
 fn conv(channels: usize, kernel: usize, stride: usize, pad: usize) -> Conv {
-    Conv { channels, window: Window::square(kernel, stride, pad), groups: 1, relu: true }
+    Conv { channels, window: SlidingWindow::square(kernel, stride, pad), groups: 1, relu: true }
 }
 
 fn oblong(channels: usize, kernel: (usize, usize), pad: (usize, usize)) -> Conv {
-    let window = Window { rows: Reach::new(kernel.0, 1, pad.0), columns: Reach::new(kernel.1, 1, pad.1) };
+    let window = SlidingWindow { rows: Reach::new(kernel.0, 1, pad.0), columns: Reach::new(kernel.1, 1, pad.1) };
     Conv { channels, window, groups: 1, relu: true }
 }
 
@@ -61,7 +61,7 @@ impl Builder {
         kind: LayerKind,
         inputs: &[usize],
         shape: ImageShape,
-        window: Window,
+        window: SlidingWindow,
         groups: usize,
         weights: u64,
         flop: u64,
@@ -72,7 +72,7 @@ impl Builder {
     }
 
     pub fn input(&mut self, channels: usize, rows: usize, columns: usize) -> usize {
-        self.layer(LayerKind::Input, &[], ImageShape::new(channels, rows, columns), Window::POINT, 1, 0, 0)
+        self.layer(LayerKind::Input, &[], ImageShape::new(channels, rows, columns), SlidingWindow::POINT, 1, 0, 0)
     }
 
     pub fn conv(&mut self, x: usize, c: Conv) -> usize {
@@ -84,7 +84,7 @@ impl Builder {
         let mut y = self.layer(LayerKind::Convolution, &[x], shape, c.window, c.groups, filter * c.channels as u64 + bias, flop);
         if self.norms {
             for kind in [LayerKind::BatchNorm, LayerKind::Scale] {
-                y = self.layer(kind, &[y], shape, Window::POINT, 1, 2 * c.channels as u64, 2 * shape.elements());
+                y = self.layer(kind, &[y], shape, SlidingWindow::POINT, 1, 2 * c.channels as u64, 2 * shape.elements());
             }
         }
         if c.relu { self.relu(y) } else { y }
@@ -106,11 +106,11 @@ impl Builder {
 
     pub fn relu(&mut self, x: usize) -> usize {
         let shape = self.shape(x);
-        self.layer(LayerKind::Activation, &[x], shape, Window::POINT, 1, 0, shape.elements())
+        self.layer(LayerKind::Activation, &[x], shape, SlidingWindow::POINT, 1, 0, shape.elements())
     }
 
     pub fn pool(&mut self, x: usize, kernel: usize, stride: usize, pad: usize, ceil: bool) -> usize {
-        let (of, window) = (self.shape(x), Window::square(kernel, stride, pad));
+        let (of, window) = (self.shape(x), SlidingWindow::square(kernel, stride, pad));
         let size = if ceil { size_up } else { size };
         let shape = ImageShape::new(of.channels, size(of.rows, window.rows), size(of.columns, window.columns));
         self.layer(LayerKind::Pooling, &[x], shape, window, 1, 0, shape.elements() * window.taps())
@@ -118,36 +118,36 @@ impl Builder {
 
     pub fn global_pool(&mut self, x: usize) -> usize {
         let of = self.shape(x);
-        let window = Window { rows: Reach::new(of.rows, 1, 0), columns: Reach::new(of.columns, 1, 0) };
+        let window = SlidingWindow { rows: Reach::new(of.rows, 1, 0), columns: Reach::new(of.columns, 1, 0) };
         self.layer(LayerKind::Pooling, &[x], ImageShape::new(of.channels, 1, 1), window, 1, 0, of.elements())
     }
 
     pub fn add(&mut self, a: usize, b: usize) -> usize {
         let shape = self.shape(a);
-        self.layer(LayerKind::Add, &[a, b], shape, Window::POINT, 1, 0, shape.elements())
+        self.layer(LayerKind::Add, &[a, b], shape, SlidingWindow::POINT, 1, 0, shape.elements())
     }
 
     pub fn concat(&mut self, parts: &[usize]) -> usize {
         let of = self.shape(parts[0]);
         let channels = parts.iter().map(|p| self.shape(*p).channels).sum();
-        self.layer(LayerKind::Concat, parts, ImageShape::new(channels, of.rows, of.columns), Window::POINT, 1, 0, 0)
+        self.layer(LayerKind::Concat, parts, ImageShape::new(channels, of.rows, of.columns), SlidingWindow::POINT, 1, 0, 0)
     }
 
     pub fn lrn(&mut self, x: usize) -> usize {
         let shape = self.shape(x);
-        self.layer(LayerKind::LocalResponseNorm, &[x], shape, Window::POINT, 1, 0, 8 * shape.elements())
+        self.layer(LayerKind::LocalResponseNorm, &[x], shape, SlidingWindow::POINT, 1, 0, 8 * shape.elements())
     }
 
     pub fn fc(&mut self, x: usize, outputs: usize) -> usize {
         let of = self.shape(x);
-        let window = Window { rows: Reach::new(of.rows, 1, 0), columns: Reach::new(of.columns, 1, 0) };
+        let window = SlidingWindow { rows: Reach::new(of.rows, 1, 0), columns: Reach::new(of.columns, 1, 0) };
         let weights = of.elements() * outputs as u64;
         self.layer(LayerKind::FullyConnected, &[x], ImageShape::new(outputs, 1, 1), window, 1, weights + outputs as u64, 2 * weights)
     }
 
     pub fn softmax(&mut self, x: usize) -> usize {
         let shape = self.shape(x);
-        self.layer(LayerKind::Softmax, &[x], shape, Window::POINT, 1, 0, 3 * shape.elements())
+        self.layer(LayerKind::Softmax, &[x], shape, SlidingWindow::POINT, 1, 0, 3 * shape.elements())
     }
 }
 

@@ -9,7 +9,7 @@ use super::moves::{Moves, NoRoom};
 use super::partition::{StepPartition, Unplanned, partition};
 use super::schedules::{GroupSchedule, Price};
 use super::simulate::{MovedElements, SimulationFault, simulate};
-use super::steps::Steps;
+use super::steps::FusedSteps;
 use super::verify::{ScheduleVerifyError, verify};
 use indexmap::IndexMap;
 use sdfg::Sdfg;
@@ -167,9 +167,9 @@ fn seconds(device: &Accelerator, bytes: u64, flop: u64) -> (f64, f64) {
 }
 
 /// The layers of some steps, in the order of the plan.
-fn layer_names(graph: &LayerGraph, steps: &Steps, of: std::ops::Range<usize>) -> Vec<String> {
+fn layer_names(graph: &LayerGraph, steps: &FusedSteps, of: std::ops::Range<usize>) -> Vec<String> {
     // The plan may have brought the layers into another order than the program's.
-    let order = [graph.clone(), graph.depth_first(false), graph.depth_first(true)].into_iter().find(|g| Steps::of(g) == *steps);
+    let order = [graph.clone(), graph.depth_first(false), graph.depth_first(true)].into_iter().find(|g| FusedSteps::of(g) == *steps);
     let name = |layer: &usize| order.as_ref().unwrap_or(graph).layers[*layer].name.clone();
     steps.steps[of].iter().flat_map(|s| s.layers.iter().map(name)).collect()
 }

@@ -6,7 +6,7 @@
 use super::layers::LayerGraph;
 use super::schedules::{GroupSchedule, Price, chunks, maps, strips};
 use super::shapes::Span;
-use super::steps::Steps;
+use super::steps::FusedSteps;
 use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ pub struct ScheduledGroup {
 /// The partition of one order of steps, with all that proves it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepPartition {
-    pub steps: Steps,
+    pub steps: FusedSteps,
     pub groups: Vec<ScheduledGroup>,
     /// By cut, from before the first step to behind the last: the least elements that any partition of the steps before it moves;
     /// `u64::MAX` where no partition through the cut stays below the bound.
@@ -35,7 +35,7 @@ pub struct StepPartition {
 }
 
 /// The cheapest schedule of a group; `None` if none fits.
-pub fn best_of(steps: &Steps, group: Span, capacity: u64) -> Option<(Price, GroupSchedule)> {
+pub fn best_of(steps: &FusedSteps, group: Span, capacity: u64) -> Option<(Price, GroupSchedule)> {
     let maps = maps::best(steps, group, capacity).map(|(price, s)| (price, GroupSchedule::Maps(s)));
     let floor = steps.floor(group);
     if maps.as_ref().is_some_and(|(price, _)| price.moved <= floor) {
@@ -63,9 +63,9 @@ pub struct Unplanned {
 /// # Errors
 /// The first step that fits under no schedule.
 pub fn partition(graph: &LayerGraph, capacity: u64) -> Result<StepPartition, Unplanned> {
-    let mut orders: Vec<Steps> = Vec::new();
+    let mut orders: Vec<FusedSteps> = Vec::new();
     for order in [graph.clone(), graph.depth_first(false), graph.depth_first(true)] {
-        let steps = Steps::of(&order);
+        let steps = FusedSteps::of(&order);
         if !orders.contains(&steps) {
             orders.push(steps);
         }
@@ -85,7 +85,7 @@ pub fn partition(graph: &LayerGraph, capacity: u64) -> Result<StepPartition, Unp
 }
 
 /// The cheapest partition of the steps in their order; `None` if none moves less than `bound` elements.
-fn of_order(steps: Steps, capacity: u64, bound: u64) -> Option<StepPartition> {
+fn of_order(steps: FusedSteps, capacity: u64, bound: u64) -> Option<StepPartition> {
     let mut search = Search::new(&steps, capacity);
     let (least, mut ways) = search.run(bound, false).ok()?;
     let priced = search.prices.iter().map(|(group, found)| (*group, found.as_ref().map(|(price, _)| price.moved)));
@@ -106,7 +106,7 @@ fn of_order(steps: Steps, capacity: u64, bound: u64) -> Option<StepPartition> {
 type Ways = (Vec<u64>, Vec<Option<ScheduledGroup>>);
 
 struct Search<'a> {
-    steps: &'a Steps,
+    steps: &'a FusedSteps,
     capacity: u64,
     /// By cut: the floor of all steps behind it.
     floors: Vec<u64>,
@@ -114,7 +114,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(steps: &'a Steps, capacity: u64) -> Search<'a> {
+    fn new(steps: &'a FusedSteps, capacity: u64) -> Search<'a> {
         let count = steps.steps.len();
         let floors = (0..=count).map(|cut| if cut == count { 0 } else { steps.floor(Span::new(cut, count)) }).collect();
         Search { steps, capacity, floors, prices: HashMap::new() }

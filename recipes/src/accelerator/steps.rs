@@ -3,7 +3,7 @@
 //! A pointwise layer that alone reads its input works in the place of that input. So it costs neither memory nor traffic beyond its
 //! weights, and no plan gains by running it apart. A concatenation is no step: its readers read its parts.
 
-use super::layers::{ImageShape, LayerGraph, LayerKind, Window};
+use super::layers::{ImageShape, LayerGraph, LayerKind, SlidingWindow};
 use super::shapes::Span;
 
 /// What a step needs of its inputs' channels.
@@ -40,7 +40,7 @@ pub struct FusedStep {
     /// The tensors that are added to its output, each of the output's shape.
     pub sides: Vec<usize>,
     pub output: usize,
-    pub window: Window,
+    pub window: SlidingWindow,
     /// Elements of the weights for the anchor: the same number for each pair of an output channel and an input channel that meet.
     pub filter: u64,
     /// Elements of further weights, those of biases, norms and scales: the same number for each output channel.
@@ -55,33 +55,33 @@ impl FusedStep {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Steps {
+pub struct FusedSteps {
     pub name: String,
     pub tensors: Vec<StepTensor>,
     pub steps: Vec<FusedStep>,
     pub element_bytes: u64,
 }
 
-impl Steps {
+impl FusedSteps {
     /// The steps of a network in the order of its layers, pointwise layers and additions in the steps before them.
-    pub fn of(graph: &LayerGraph) -> Steps {
-        Steps::new(graph, true)
+    pub fn of(graph: &LayerGraph) -> FusedSteps {
+        FusedSteps::new(graph, true)
     }
 
     /// A step for each layer.
-    pub fn apart(graph: &LayerGraph) -> Steps {
-        Steps::new(graph, false)
+    pub fn apart(graph: &LayerGraph) -> FusedSteps {
+        FusedSteps::new(graph, false)
     }
 
-    fn new(graph: &LayerGraph, joined: bool) -> Steps {
+    fn new(graph: &LayerGraph, joined: bool) -> FusedSteps {
         let readers = graph.readers();
-        let mut made = Steps { name: graph.name.clone(), tensors: vec![], steps: vec![], element_bytes: graph.element_bytes };
+        let mut made = FusedSteps { name: graph.name.clone(), tensors: vec![], steps: vec![], element_bytes: graph.element_bytes };
         // By layer: the tensors that hold its output, one after the other along channels.
         let mut held: Vec<Vec<usize>> = Vec::with_capacity(graph.layers.len());
         for (at, layer) in graph.layers.iter().enumerate() {
             let alone = |input: usize| readers[input].len() == 1 && graph.layers[input].kind != LayerKind::Input;
             // The step that makes a layer's output in one tensor that nothing else reads.
-            let maker = |made: &Steps, input: usize| match held[input][..] {
+            let maker = |made: &FusedSteps, input: usize| match held[input][..] {
                 [tensor] if joined && alone(input) => made.tensors[tensor].producer,
                 _ => None,
             };
@@ -193,7 +193,7 @@ impl Steps {
             inputs: held[at].clone(),
             sides: vec![],
             output,
-            window: Window::POINT,
+            window: SlidingWindow::POINT,
             filter: 0,
             rest: 0,
             flop: 0,

@@ -4,7 +4,7 @@ use super::PlanComparison;
 use super::certificate::ScheduleCertificate;
 use super::device::Accelerator;
 use super::greedy::{Reuse, greedy};
-use super::layers::{LayerGraph, LayerKind, Reach, Window};
+use super::layers::{LayerGraph, LayerKind, Reach, SlidingWindow};
 use super::memory::{Pixels, deep_offset, deep_pair};
 use super::moves::{Move, Moves};
 use super::networks::{self, Builder};
@@ -12,7 +12,7 @@ use super::partition::{ScheduledGroup, best_of, partition};
 use super::schedules::{GroupSchedule, strips};
 use super::shapes::Span;
 use super::simulate::{SimulationFault, simulate};
-use super::steps::Steps;
+use super::steps::FusedSteps;
 use super::verify::{ScheduleVerifyError, verify};
 use proptest::prelude::*;
 use sdfg::propagate::propagate;
@@ -49,14 +49,14 @@ fn shares_of_layers_are_those_of_table_1() {
 #[test]
 fn deep_reuse_of_figure_5_is_exact() {
     let (input, output) = (Pixels { rows: 8, columns: 64, channels: 3 }, Pixels { rows: 3, columns: 31, channels: 16 });
-    let window = Window::square(4, 2, 0);
+    let window = SlidingWindow::square(4, 2, 0);
     let at = 4 * deep_offset(input, output, window);
     assert_eq!((at, at + 4 * input.elements(), 4 * output.elements()), (2096, 8240, 5952));
     assert_eq!(4 * deep_pair(input, output, window), 8240);
 }
 
 /// The offset by its definition: every point against every later one.
-fn offset_by_points(input: Pixels, output: Pixels, window: Window) -> u64 {
+fn offset_by_points(input: Pixels, output: Pixels, window: SlidingWindow) -> u64 {
     let first = |reach: Reach, at: usize, size: usize| (at * reach.stride).saturating_sub(reach.pad).min(size - 1);
     let place = |point: usize| {
         let (row, column) = (point / output.columns, point % output.columns);
@@ -80,7 +80,7 @@ proptest! {
         let size = |out: usize| ((out - 1) * stride + kernel).saturating_sub(2 * pad).max(1);
         let input = Pixels { rows: size(rows), columns: size(columns), channels: inputs };
         let output = Pixels { rows, columns, channels: outputs };
-        let window = Window::square(kernel, stride, pad);
+        let window = SlidingWindow::square(kernel, stride, pad);
         prop_assert_eq!(deep_offset(input, output, window), offset_by_points(input, output, window));
     }
 
@@ -135,7 +135,7 @@ proptest! {
     /// The same for every form of schedule of every group of a random network, whether it is chosen or not.
     #[test]
     fn every_schedule_moves_what_it_is_priced_at(seed in any::<u64>(), capacity in 200u64..3000) {
-        let steps = Steps::of(&random_network(seed));
+        let steps = FusedSteps::of(&random_network(seed));
         for begin in 0..steps.steps.len() {
             for end in begin + 1..=steps.steps.len() {
                 let part = part_of(&steps, Span::new(begin, end));
@@ -168,7 +168,7 @@ fn a_way_that_cannot_end_below_the_bound_is_not_compared() {
 }
 
 /// A group of steps as a network of its own.
-fn part_of(steps: &Steps, group: Span) -> Steps {
+fn part_of(steps: &FusedSteps, group: Span) -> FusedSteps {
     let (_, leaving) = steps.boundary(group);
     let mut part = steps.clone();
     part.steps = steps.steps[group.begin..group.end].to_vec();
@@ -224,7 +224,7 @@ fn random_network(seed: u64) -> LayerGraph {
 }
 
 /// A plan that is the best, with its moves.
-fn planned(graph: &LayerGraph) -> (Steps, Moves, u64) {
+fn planned(graph: &LayerGraph) -> (FusedSteps, Moves, u64) {
     let plan = partition(graph, CAPACITY).unwrap();
     let moves = Moves::of(&plan.steps, &plan.groups, CAPACITY).unwrap();
     (plan.steps.clone(), moves, plan.groups.iter().map(|g| g.price.moved).sum())
@@ -309,7 +309,7 @@ fn a_wrong_certificate_is_refused() {
 
 #[test]
 fn the_first_layers_of_vgg_move_what_alwani_moves() {
-    let steps = Steps::of(&networks::vgg_prefix());
+    let steps = FusedSteps::of(&networks::vgg_prefix());
     let group = Span::new(0, steps.steps.len());
     let (price, schedule) = best_of(&steps, group, 1 << 20).unwrap();
     // 77 MB layer by layer become 3.64 MiB.

@@ -5,7 +5,7 @@
 //! of this order into priced groups moves less.
 
 use super::certificate::{FORMAT, ScheduleCertificate};
-use super::steps::Steps;
+use super::steps::FusedSteps;
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,7 +44,7 @@ impl Needed {
 
 /// Elements that the results of steps `begin` to `end` (not included) need moved at least: what is read from outside of the rows that are
 /// needed, from the first column to the last, the results, and the weights.
-fn floor(steps: &Steps, begin: usize, end: usize) -> u64 {
+fn floor(steps: &FusedSteps, begin: usize, end: usize) -> u64 {
     let mut needed: BTreeMap<usize, Needed> = BTreeMap::new();
     let mut total = 0;
     for at in (begin..end).rev() {
@@ -94,7 +94,7 @@ fn floor(steps: &Steps, begin: usize, end: usize) -> u64 {
 ///
 /// # Errors
 /// The first thing that does not hold.
-pub fn verify(steps: &Steps, certificate: &ScheduleCertificate, counted: &[u64]) -> Result<u64, ScheduleVerifyError> {
+pub fn verify(steps: &FusedSteps, certificate: &ScheduleCertificate, counted: &[u64]) -> Result<u64, ScheduleVerifyError> {
     if certificate.format != FORMAT {
         return Err(ScheduleVerifyError::Format(certificate.format));
     }

@@ -110,9 +110,9 @@ pub fn occurrences(program: &Sdfg) -> Vec<Occurrence> {
 }
 
 /// Occurrences by the first of their operators.
-pub struct Places<'a>(HashMap<&'a str, Vec<&'a Occurrence>>);
+pub struct OccurrenceIndex<'a>(HashMap<&'a str, Vec<&'a Occurrence>>);
 
-impl<'a> Places<'a> {
+impl<'a> OccurrenceIndex<'a> {
     pub fn of(occurrences: &'a [Occurrence]) -> Self {
         let mut found: HashMap<&str, Vec<&Occurrence>> = HashMap::new();
         for occurrence in occurrences {
@@ -120,7 +120,7 @@ impl<'a> Places<'a> {
                 found.entry(first).or_default().push(occurrence);
             }
         }
-        Places(found)
+        OccurrenceIndex(found)
     }
 
     /// The kernels of the paper that a kernel made of these operators covers.

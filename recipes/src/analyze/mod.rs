@@ -12,7 +12,7 @@ pub mod memory;
 pub mod stitching;
 
 pub use apart::{COMPOSITION, Holders, RefusedPair, refusals};
-pub use covers::{Occurrence, PaperKernel, Places, occurrences};
+pub use covers::{Occurrence, OccurrenceIndex, PaperKernel, occurrences};
 pub use display::{BASELINE, Shown, text};
 
 use crate::load::Recipe;
@@ -137,7 +137,7 @@ pub fn analyze(recipe: &Recipe, options: impl Into<RewriteOptions>) -> Result<An
     let (variant, composed) = (variant?, composed?);
     let operators: Vec<OperatorEntry> = operators(&unfused).map_err(fault)?.into_iter().map(operator).collect();
     let occurrences = occurrences(&variant.operators);
-    let places = Places::of(&occurrences);
+    let places = OccurrenceIndex::of(&occurrences);
     let kernels = movement(&variant.program).map_err(fault)?.into_iter().map(|m| kernel(m, &places)).collect();
     let composed_kernels = movement(&composed.program).map_err(fault)?;
     let kernel_count = composed_kernels.len();
@@ -199,7 +199,7 @@ fn operator(OperatorMovement { label, movement }: OperatorMovement) -> OperatorE
     }
 }
 
-fn kernel(movement: Movement, places: &Places) -> KernelRow {
+fn kernel(movement: Movement, places: &OccurrenceIndex) -> KernelRow {
     KernelRow {
         covers: places.covered(&movement.operators),
         class: movement.class,

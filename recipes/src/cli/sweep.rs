@@ -116,7 +116,7 @@ pub struct MeasurementSession {
     pub records: PathBuf,
     pub ledger: BudgetLedger,
     pub out: PathBuf,
-    pub pace: Pace,
+    pub pace: SweepPace,
     /// When the command began: the budget bounds all from there on.
     pub began: Instant,
     /// Measures the load of other processes.
@@ -163,7 +163,7 @@ pub const INTERRUPTED: &str = "interrupted; what was measured is kept, the same 
 
 /// The measurements that a sweep has added to the records, and their rate.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Pace {
+pub struct SweepPace {
     new: usize,
     seconds: f64,
     new_per_second: f64,
@@ -177,7 +177,7 @@ pub struct Pace {
     pub load: Option<Load>,
 }
 
-impl std::fmt::Display for Pace {
+impl std::fmt::Display for SweepPace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} new in {:.1} s: {:.1} in a second", self.new, self.seconds, self.new_per_second)?;
         let PhaseTimes { making, checking, timing, .. } = self.spent;
@@ -235,7 +235,20 @@ impl MeasureArgs {
         let records = self.records.clone().unwrap_or_else(|| out.join("records.jsonl"));
         let store = Store::open(&records)?;
         let ledger = BudgetLedger::open(&out);
-        Ok(MeasurementSession { recipe, programs, pool, device, store, records, ledger, out, pace: Pace::default(), memory, began, watch })
+        Ok(MeasurementSession {
+            recipe,
+            programs,
+            pool,
+            device,
+            store,
+            records,
+            ledger,
+            out,
+            pace: SweepPace::default(),
+            memory,
+            began,
+            watch,
+        })
     }
 
     /// Measures as long as there is time. The rest of the command is expected to take `later` times as long.
@@ -303,7 +316,7 @@ impl MeasureArgs {
         let (new, seconds) = (session.store.all().count().saturating_sub(known), began.elapsed().as_secs_f64());
         let mut spent = PhaseTimes::default();
         sweeps.variants.iter().chain(&sweeps.trials).chain(&sweeps.unfused).for_each(|swept| spent += swept.spent);
-        session.pace = Pace {
+        session.pace = SweepPace {
             new,
             seconds,
             new_per_second: new as f64 / seconds.max(1e-3),
@@ -380,7 +393,7 @@ struct Outcome<'a> {
     /// Configurations with an entry in the records.
     stored: usize,
     #[serde(flatten)]
-    pace: Pace,
+    pace: SweepPace,
     records: PathBuf,
 }
 

@@ -8,7 +8,7 @@ use sdfg::{Container, Dtype, Layout, Role, Sdfg};
 use std::collections::BTreeMap;
 
 /// Memory that the caller gives: that of an input, a parameter or a result.
-pub struct Memory {
+pub struct CallerMemory {
     pub name: String,
     pub bytes: usize,
     pub alignment: usize,
@@ -16,7 +16,7 @@ pub struct Memory {
 }
 
 /// A tensor in one of the memories.
-pub struct Tensor {
+pub struct BoundaryTensor {
     pub name: String,
     pub role: &'static str,
     pub dtype: Dtype,
@@ -34,8 +34,8 @@ pub struct Tensor {
 }
 
 pub struct Boundary {
-    pub memories: Vec<Memory>,
-    pub tensors: Vec<Tensor>,
+    pub memories: Vec<CallerMemory>,
+    pub tensors: Vec<BoundaryTensor>,
     /// Slot → memory, of the slots that the caller gives.
     pub of_slot: BTreeMap<usize, usize>,
 }
@@ -55,7 +55,7 @@ impl Boundary {
             of_container.insert(container.name.clone(), found.memories.len());
             found.of_slot.insert(*slot, found.memories.len());
             let replaced = program.containers.values().any(|c| c.replaces.as_ref() == Some(&container.name));
-            found.memories.push(Memory {
+            found.memories.push(CallerMemory {
                 name: container.name.clone(),
                 bytes: assembly.slots[*slot].bytes,
                 alignment: (container.dtype.bytes(1) as usize).max(4),
@@ -81,7 +81,7 @@ impl Boundary {
         assembly: &Assembly,
         of_container: &BTreeMap<String, usize>,
         container: &Container,
-    ) -> Result<Tensor, String> {
+    ) -> Result<BoundaryTensor, String> {
         let shape = |data: &str| program.shape_of(data).map_err(|e| e.to_string());
         let wrong = || format!("`{}` lies in no memory of its own", container.name);
         // After a step, the value of the next one lies where the parameter does.
@@ -101,7 +101,7 @@ impl Boundary {
                 elements += step.offset(offset);
             }
         }
-        Ok(Tensor {
+        Ok(BoundaryTensor {
             name: container.name.clone(),
             role: match container.role {
                 Role::Input => "input",

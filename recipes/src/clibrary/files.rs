@@ -18,7 +18,7 @@ pub struct SourceFile {
     pub is_generated: bool,
 }
 
-pub struct Library<'a> {
+pub struct CLibrary<'a> {
     pub name: &'a str,
     pub plan: &'a Plan,
     pub boundary: &'a Boundary,
@@ -27,7 +27,7 @@ pub struct Library<'a> {
     pub most_threads: usize,
 }
 
-impl Library<'_> {
+impl CLibrary<'_> {
     /// Writes all files. Returns those to compile.
     ///
     /// # Errors

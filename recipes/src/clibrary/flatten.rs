@@ -16,13 +16,13 @@ const LINE: usize = 64;
 const PAGE: usize = 4096;
 
 /// A kernel as C.
-pub struct Kernel<'a> {
+pub struct FlatKernel<'a> {
     pub name: String,
     pub arguments: usize,
-    pub form: Form<'a>,
+    pub form: FlatForm<'a>,
 }
 
-pub enum Form<'a> {
+pub enum FlatForm<'a> {
     Generated(GeneratedC<'a>),
     Scatter(ScatterC),
 }
@@ -45,7 +45,7 @@ pub struct FlatLaunch {
 
 /// Part of a launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Item {
+pub struct LaunchPart {
     pub launch: usize,
     /// `None` is all phases.
     pub phase: Option<usize>,
@@ -56,8 +56,8 @@ pub struct Item {
 /// Items between two barriers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
-    pub before: Vec<Item>,
-    pub work: Vec<Item>,
+    pub before: Vec<LaunchPart>,
+    pub work: Vec<LaunchPart>,
 }
 
 /// What runs once, and for each number of threads the step: its number among the distinct ones.
@@ -68,7 +68,7 @@ pub struct Schedules {
 }
 
 pub struct Flattener<'a> {
-    pub kernels: Vec<Kernel<'a>>,
+    pub kernels: Vec<FlatKernel<'a>>,
     pub addresses: Vec<Address>,
     pub launches: Vec<FlatLaunch>,
     /// Parts of the workspace that hold one value: those of loops, moved to where these lie.
@@ -167,7 +167,7 @@ impl<'a> Flattener<'a> {
                         self.alone(&launch.name, &*launch.executable, self.arguments(launch), workers, &mut groups)?;
                         continue;
                     }
-                    let mut items = |pieces: &[ListedPiece]| -> Result<Vec<Item>, String> {
+                    let mut items = |pieces: &[ListedPiece]| -> Result<Vec<LaunchPart>, String> {
                         let item = |piece: &ListedPiece| {
                             let (name, executable, place) = of(piece.launch);
                             let arguments = self.arguments(&assembly.launches[piece.launch]);
@@ -210,7 +210,7 @@ impl<'a> Flattener<'a> {
         let launch = self.launch(name, executable, arguments, Working::default())?;
         self.working = self.working.max(executable.working());
         for (n, phase) in executable.phases().unwrap_or_default().iter().enumerate() {
-            let item = Item { launch, phase: Some(n), spread: phase.spread, along: None };
+            let item = LaunchPart { launch, phase: Some(n), spread: phase.spread, along: None };
             groups.push(match phase.spread {
                 Spread::Alone => Group { before: vec![item], work: vec![] },
                 _ => Group { before: vec![], work: vec![item] },
@@ -248,7 +248,7 @@ impl<'a> Flattener<'a> {
         };
         self.working = self.working.max(packed.working());
         for group in packed.listed() {
-            let mut items = |pieces: &[ListedPiece]| -> Result<Vec<Item>, String> {
+            let mut items = |pieces: &[ListedPiece]| -> Result<Vec<LaunchPart>, String> {
                 let item = |piece: &ListedPiece| {
                     let kernel = launches[piece.launch].kernel;
                     self.item(name, kernels[kernel], addresses(piece.launch), packed.places()[kernel], piece)
@@ -280,13 +280,13 @@ impl<'a> Flattener<'a> {
         arguments: Vec<Address>,
         place: Working,
         piece: &ListedPiece,
-    ) -> Result<Item, String> {
+    ) -> Result<LaunchPart, String> {
         let launch = self.launch(name, executable, arguments, place)?;
         let phase = match piece.phases {
             ListedPhases::One(phase) => Some(phase),
             ListedPhases::All | ListedPhases::Whole => None,
         };
-        Ok(Item { launch, phase, spread: piece.spread, along: piece.along })
+        Ok(LaunchPart { launch, phase, spread: piece.spread, along: piece.along })
     }
 
     fn launch(&mut self, name: &str, executable: &'a dyn Executable, arguments: Vec<Address>, place: Working) -> Result<usize, String> {
@@ -313,11 +313,11 @@ impl<'a> Flattener<'a> {
             return Ok(*known);
         }
         let form = match executable.as_c() {
-            Some(CForm::Generated(generated)) => Form::Generated(generated),
-            Some(CForm::Scatter(scatter)) => Form::Scatter(scatter),
+            Some(CForm::Generated(generated)) => FlatForm::Generated(generated),
+            Some(CForm::Scatter(scatter)) => FlatForm::Scatter(scatter),
             Some(CForm::Loop(_)) | None => return Err(format!("there is no C of kernel `{name}`: a library of Rust computes it")),
         };
-        self.kernels.push(Kernel { name: name.to_string(), arguments, form });
+        self.kernels.push(FlatKernel { name: name.to_string(), arguments, form });
         self.known_kernels.insert(identity, self.kernels.len() - 1);
         Ok(self.kernels.len() - 1)
     }

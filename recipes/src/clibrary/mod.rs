@@ -81,7 +81,7 @@ pub fn build(plan: &Plan, file: &Path, out: &Path, options: &Options) -> Result<
     };
     let mut flattener = Flattener::new(&assembly, &boundary);
     let schedules = flattener.step(&assembly, most_threads, packed).map_err(fault)?;
-    let written = files::Library { name: &name, plan, boundary: &boundary, flat: &flattener, schedules: &schedules, most_threads };
+    let written = files::CLibrary { name: &name, plan, boundary: &boundary, flat: &flattener, schedules: &schedules, most_threads };
     let sources = written.write(out)?;
     let library = compile::shared(&name, out, &sources)?;
     Ok(Built {

@@ -1,10 +1,10 @@
 //! The step as C: constants, kernels, launches, schedules and tensors.
 
 use super::boundary::Boundary;
-use super::flatten::{Flattener, Form, Group, Item, Kernel, Schedules};
+use super::flatten::{FlatForm, FlatKernel, Flattener, Group, LaunchPart, Schedules};
 use super::text::{caps, number, string, table};
 use kernels::c_form::GeneratedC;
-use kernels::c_form::Stage;
+use kernels::c_form::KernelStage;
 use kernels::phases::Spread;
 use kernels::processor::streams;
 use kernels::target::cpu::canonical::canonical;
@@ -26,20 +26,20 @@ pub struct Texts<'a> {
 
 impl<'a> Texts<'a> {
     /// Kernels whose texts differ in names alone share one.
-    pub fn of(kernels: &'a [Kernel<'a>]) -> Texts<'a> {
+    pub fn of(kernels: &'a [FlatKernel<'a>]) -> Texts<'a> {
         let mut found = Texts::default();
         let mut known: BTreeMap<String, usize> = BTreeMap::new();
         for (n, kernel) in kernels.iter().enumerate() {
             let (key, text) = match &kernel.form {
-                Form::Generated(GeneratedC { source, .. }) => (canonical(&source.text, &source.names), source.text.as_str()),
-                Form::Scatter(scatter) => (scatter.text.clone(), scatter.text.as_str()),
+                FlatForm::Generated(GeneratedC { source, .. }) => (canonical(&source.text, &source.names), source.text.as_str()),
+                FlatForm::Scatter(scatter) => (scatter.text.clone(), scatter.text.as_str()),
             };
             let first = *known.entry(key).or_insert(n);
             if first == n {
                 found.kernels.push((n, text));
             }
             found.of.push(first);
-            if let Form::Generated(GeneratedC { source, .. }) = &kernel.form
+            if let FlatForm::Generated(GeneratedC { source, .. }) = &kernel.form
                 && let Some(library) = source.library.as_ref().filter(|library| !found.libraries.contains(library))
             {
                 found.libraries.push(library.clone());
@@ -76,10 +76,10 @@ pub fn plan_h(name: &str, boundary: &Boundary, flat: &Flattener, schedules: &Sch
 }
 
 /// Masks of all kernels, in order: the hash of the stream, and what is dropped in 65536.
-fn masks(kernels: &[Kernel]) -> Vec<(u64, u32)> {
-    let of = |kernel: &Kernel| match &kernel.form {
-        Form::Generated(generated) => generated.source.masks.clone(),
-        Form::Scatter(_) => vec![],
+fn masks(kernels: &[FlatKernel]) -> Vec<(u64, u32)> {
+    let of = |kernel: &FlatKernel| match &kernel.form {
+        FlatForm::Generated(generated) => generated.source.masks.clone(),
+        FlatForm::Scatter(_) => vec![],
     };
     kernels.iter().flat_map(of).map(|mask| (philox::hash(&mask.stream), philox::dropped(mask.rate))).collect()
 }
@@ -111,8 +111,8 @@ fn kernels(name: &str, flat: &Flattener, texts: &Texts) -> String {
     let mut text = String::new();
     for (n, _) in &texts.kernels {
         match &flat.kernels[*n].form {
-            Form::Scatter(_) => drop(writeln!(text, "extern {name}_scatter_function {name}_scatter_{n} HIDDEN;")),
-            Form::Generated(GeneratedC { source, .. }) => {
+            FlatForm::Scatter(_) => drop(writeln!(text, "extern {name}_scatter_function {name}_scatter_{n} HIDDEN;")),
+            FlatForm::Generated(GeneratedC { source, .. }) => {
                 let _ = writeln!(text, "extern {name}_kernel_function {name}_kernel_{n} HIDDEN;");
                 if source.preparations > 0 {
                     let _ = writeln!(text, "extern {name}_prepare_function {name}_prepare_{n} HIDDEN;");
@@ -133,8 +133,8 @@ fn kernels(name: &str, flat: &Flattener, texts: &Texts) -> String {
     for (n, kernel) in flat.kernels.iter().enumerate() {
         let of = texts.of[n];
         let (stages, partials) = match &kernel.form {
-            Form::Generated(generated) => (generated.stages.iter().map(stage).collect::<Vec<_>>(), partials(generated)),
-            Form::Scatter(scatter) => (
+            FlatForm::Generated(generated) => (generated.stages.iter().map(stage).collect::<Vec<_>>(), partials(generated)),
+            FlatForm::Scatter(scatter) => (
                 scatter.phases.iter().map(|copies| format!("{{{}, 0, 0}}", if *copies { "SCATTER_COPY" } else { "SCATTER_ADD" })).collect(),
                 vec![],
             ),
@@ -147,8 +147,8 @@ fn kernels(name: &str, flat: &Flattener, texts: &Texts) -> String {
         let mut fields = vec![format!("/* {} */ .arguments = {}", kernel.name.replace("*/", "* /"), kernel.arguments)];
         fields.push(format!(".stages = stages_{n}, .stage_count = {stage_count}"));
         match &kernel.form {
-            Form::Scatter(_) => fields.push(format!(".scatter = {name}_scatter_{of}")),
-            Form::Generated(GeneratedC { source, streams, divided, .. }) => {
+            FlatForm::Scatter(_) => fields.push(format!(".scatter = {name}_scatter_{of}")),
+            FlatForm::Generated(GeneratedC { source, streams, divided, .. }) => {
                 let integers = source.integers.iter().map(|n| number(*n));
                 text += &table(&format!("static const int64_t integers_{n}[]"), integers, "0");
                 fields.push(format!(".kernel = {name}_kernel_{of}, .integers = integers_{n}, .points = {}", source.points));
@@ -172,12 +172,12 @@ fn kernels(name: &str, flat: &Flattener, texts: &Texts) -> String {
     text + &table(&format!("const {name}_kernel {name}_kernels[]"), rows.into_iter(), "{0}")
 }
 
-fn stage(stage: &Stage) -> String {
+fn stage(stage: &KernelStage) -> String {
     match stage {
-        Stage::Prepare => "{PREPARE, 0, 0}".into(),
-        Stage::Points => "{POINTS, 0, 0}".into(),
-        Stage::Combine(from, to) => format!("{{COMBINE, {from}, {to}}}"),
-        Stage::CombineShared(which) => format!("{{COMBINE_SHARED, {which}, 0}}"),
+        KernelStage::Prepare => "{PREPARE, 0, 0}".into(),
+        KernelStage::Points => "{POINTS, 0, 0}".into(),
+        KernelStage::Combine(from, to) => format!("{{COMBINE, {from}, {to}}}"),
+        KernelStage::CombineShared(which) => format!("{{COMBINE_SHARED, {which}, 0}}"),
     }
 }
 
@@ -214,7 +214,7 @@ fn schedule(name: &str, which: &str, groups: &[Group]) -> String {
         + &table(&format!("static const {name}_group groups_{which}[]"), rows.into_iter(), "{0}")
 }
 
-fn item(item: &Item) -> String {
+fn item(item: &LaunchPart) -> String {
     let (spread, count, parts) = match item.spread {
         Spread::Alone => ("ALONE", 0, 0),
         Spread::Fixed => ("FIXED", 0, 0),

@@ -2,7 +2,7 @@
 
 use super::DaceError;
 use super::code;
-use super::names::{self, Names};
+use super::names::{self, Identifiers};
 use sdfg::{Container, Dtype, Expr, Fill, Loop, Role, Sdfg};
 use serde_json::{Map as Object, Value, json};
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub struct Frame {
 
 /// Where a container lies in DaCe's arrays.
 #[derive(Clone)]
-pub struct Place {
+pub struct ArrayPlace {
     pub array: String,
     /// Axes of the array that the container does not have, and the places along them, in the order in which they are inserted.
     pub at: Vec<(usize, String)>,
@@ -34,7 +34,7 @@ pub struct Place {
 
 pub struct Frames {
     pub stack: Vec<Frame>,
-    pub names: Names,
+    pub names: Identifiers,
     pub arrays: Object<String, Value>,
     pub symbols: Object<String, Value>,
     made: usize,
@@ -43,7 +43,7 @@ pub struct Frames {
 impl Frames {
     pub fn new(program: &Sdfg) -> Self {
         let symbols = program.sizes.keys().map(|s| (names::size(s), json!("int64"))).collect();
-        let mut frames = Frames { stack: vec![], names: Names::default(), arrays: Object::new(), symbols, made: 0 };
+        let mut frames = Frames { stack: vec![], names: Identifiers::default(), arrays: Object::new(), symbols, made: 0 };
         // Names of the interface are taken first.
         for container in program.containers.values().filter(|c| c.role != Role::Transient) {
             frames.names.of(&container.name);
@@ -93,11 +93,11 @@ impl Frames {
     ///
     /// # Errors
     /// Containers that are not declared, types that DaCe lacks.
-    pub fn place(&mut self, data: &str) -> Result<Place, DaceError> {
+    pub fn place(&mut self, data: &str) -> Result<ArrayPlace, DaceError> {
         self.place_in(self.stack.len() - 1, data)
     }
 
-    fn place_in(&mut self, depth: usize, data: &str) -> Result<Place, DaceError> {
+    fn place_in(&mut self, depth: usize, data: &str) -> Result<ArrayPlace, DaceError> {
         let frame = &self.stack[depth];
         let unknown = || DaceError::Unsupported { name: data.to_string(), what: "it is not declared".into() };
         let container = frame.program.containers.get(data).or_else(|| frame.added.get(data)).cloned().ok_or_else(unknown)?;
@@ -109,7 +109,7 @@ impl Frames {
                 true => offsets,
                 false => place.offsets.iter().zip(offsets).map(|(a, b)| format!("({a} + {b})")).collect(),
             };
-            return Ok(Place { inner, ..place });
+            return Ok(ArrayPlace { inner, ..place });
         }
         let frame = &self.stack[depth];
         if let Some((repeat, symbol)) = &frame.repeat
@@ -128,7 +128,7 @@ impl Frames {
                         place.at.insert(0, (*axis, code::integer(at, &named, &|_| None)?));
                     }
                     place.fill = place.fill.or(slice.fill.map(|Fill(fill)| fill));
-                    return Ok(Place { inner, ..place });
+                    return Ok(ArrayPlace { inner, ..place });
                 }
                 None if container.role != Role::Transient => return self.place_in(depth - 1, data),
                 None => {}
@@ -138,7 +138,7 @@ impl Frames {
     }
 
     /// The array of a container that has one of its own.
-    fn array(&mut self, depth: usize, container: &Container, shape: Vec<String>) -> Result<Place, DaceError> {
+    fn array(&mut self, depth: usize, container: &Container, shape: Vec<String>) -> Result<ArrayPlace, DaceError> {
         let number = self.stack[depth].number;
         let key = if depth == 0 { container.name.clone() } else { format!("{}@{number}", container.name) };
         let is_given = depth == 0 && container.role != Role::Transient;
@@ -179,6 +179,6 @@ impl Frames {
                 }}),
             );
         }
-        Ok(Place { array, at: vec![], fill: None, offsets: vec![], inner: shape.clone(), shape })
+        Ok(ArrayPlace { array, at: vec![], fill: None, offsets: vec![], inner: shape.clone(), shape })
     }
 }

@@ -84,12 +84,12 @@ const TAKEN: &[&str] = &[
 
 /// Which identifier stands for which name.
 #[derive(Default)]
-pub struct Names {
+pub struct Identifiers {
     known: IndexMap<String, String>,
     taken: BTreeSet<String>,
 }
 
-impl Names {
+impl Identifiers {
     /// The identifier of a name, the same each time.
     pub fn of(&mut self, name: &str) -> String {
         if let Some(known) = self.known.get(name) {

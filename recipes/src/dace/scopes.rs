@@ -2,7 +2,7 @@
 
 use super::DaceError;
 use super::code;
-use super::loops::{Frames, Place};
+use super::loops::{ArrayPlace, Frames};
 use super::names;
 use sdfg::{Combine, Edge, Expr, Map, Memlet, Node, NodeId, Range, State, Tasklet};
 use serde_json::{Map as Object, Value, json};
@@ -49,7 +49,7 @@ fn nothing() -> Value {
 }
 
 /// A unit that is written.
-pub struct Unit<'a> {
+pub struct DrawnUnit<'a> {
     pub frames: &'a mut Frames,
     pub state: &'a State,
     /// Where each node of the state is drawn.
@@ -59,11 +59,11 @@ pub struct Unit<'a> {
     pub into: Drawn,
 }
 
-impl<'a> Unit<'a> {
+impl<'a> DrawnUnit<'a> {
     /// # Errors
     /// What DaCe lacks.
     pub fn draw(frames: &'a mut Frames, state: &'a State) -> Result<Drawn, DaceError> {
-        let mut unit = Unit { frames, state, drawn: BTreeMap::new(), picked: BTreeSet::new(), into: Drawn::default() };
+        let mut unit = DrawnUnit { frames, state, drawn: BTreeMap::new(), picked: BTreeSet::new(), into: Drawn::default() };
         for (_, from, _, edge) in state.edges() {
             if !unit.is_write(from, edge) && unit.is_picked(&edge.memlet)? {
                 unit.picked.insert(edge.memlet.data.clone());
@@ -225,7 +225,7 @@ impl<'a> Unit<'a> {
             let same = |m: &Memlet| m.point().is_some_and(|p| *e == Expr::Element(m.data.clone(), p.into_iter().cloned().collect()));
             reads.iter().find(|(_, m)| same(m)).map(|(c, _)| format!("int({})", names::connector(c, false)))
         };
-        let Place { at, fill, shape, offsets, .. } = self.frames.place(&memlet.data)?;
+        let ArrayPlace { at, fill, shape, offsets, .. } = self.frames.place(&memlet.data)?;
         let mut texts = Vec::new();
         for (n, e) in subscripts.iter().enumerate() {
             let text = code::index(e, &|symbol| self.frames.symbol(symbol), &element)?;
@@ -250,7 +250,7 @@ impl<'a> Unit<'a> {
 
     /// The subset of DaCe's that a memlet moves, and how much that is.
     fn memlet(&mut self, memlet: &Memlet, whole: bool) -> Result<Value, DaceError> {
-        let Place { array, at, shape, offsets, .. } = self.frames.place(&memlet.data)?;
+        let ArrayPlace { array, at, shape, offsets, .. } = self.frames.place(&memlet.data)?;
         let mut ranges = Vec::new();
         if whole {
             ranges = shape.iter().map(|size| range("0", &format!("({size} - 1)"), "1")).collect();
@@ -313,7 +313,7 @@ impl<'a> Unit<'a> {
         }
         for (access, (combine, data, writers)) in begun {
             let entry = self.into.nodes[access]["scope_entry"].as_str().and_then(|e| e.parse::<usize>().ok());
-            let Place { array, at, inner, .. } = self.frames.place(&data)?;
+            let ArrayPlace { array, at, inner, .. } = self.frames.place(&data)?;
             let value = code::number(combine.identity()[0]);
             let first = self.into.access(&array, entry);
             let label = format!("begin_{array}");

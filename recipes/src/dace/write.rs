@@ -1,8 +1,8 @@
 //! A program as an SDFG of DaCe's, in JSON.
 
 use super::DaceError;
-use super::loops::{Frames, Place};
-use super::scopes::{Drawn, Unit as Drawing};
+use super::loops::{ArrayPlace, Frames};
+use super::scopes::{Drawn, DrawnUnit as Drawing};
 use super::{code, names};
 use sdfg::{Nested, Operation, Role, Scope, Sdfg, State, Unit};
 use serde_json::{Value, json};
@@ -177,8 +177,8 @@ impl Writer {
 
     /// Copies what the last time has left in a container that is held for one time; at first it is the fill.
     fn snapshot(&mut self, inner: &str, outer: &str, fill: f64, first: &str) -> Result<(), DaceError> {
-        let Place { array: to, inner: sizes, .. } = self.frames.place(inner)?;
-        let Place { array: from, .. } = self.frames.place(outer)?;
+        let ArrayPlace { array: to, inner: sizes, .. } = self.frames.place(inner)?;
+        let ArrayPlace { array: from, .. } = self.frames.place(outer)?;
         let params: Vec<String> = (0..sizes.len()).map(|n| format!("i_copy{n}")).collect();
         let part = |range: &dyn Fn(usize) -> (String, String)| -> Value {
             let ranges: Vec<Value> = (0..sizes.len().max(1))

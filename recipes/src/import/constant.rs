@@ -1,6 +1,6 @@
 //! Tensors whose elements are known at import: initializers, constants, and what is computed from them.
 
-use super::element::Element;
+use super::element::ElementType;
 use super::proto::TensorProto;
 use std::path::Path;
 
@@ -9,8 +9,8 @@ const MOST: usize = 1 << 40;
 
 /// A tensor with known elements, in row-major order.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Constant {
-    pub element: Element,
+pub struct ConstantTensor {
+    pub element: ElementType,
     pub shape: Vec<usize>,
     data: Data,
 }
@@ -23,37 +23,37 @@ enum Data {
     Real(Vec<f64>),
 }
 
-impl Constant {
-    pub fn whole(element: Element, shape: Vec<usize>, values: Vec<i64>) -> Constant {
+impl ConstantTensor {
+    pub fn whole(element: ElementType, shape: Vec<usize>, values: Vec<i64>) -> ConstantTensor {
         let wrapped = |v: i64| match element {
-            Element::I8 => i64::from(v as i8),
-            Element::I16 => i64::from(v as i16),
-            Element::I32 => i64::from(v as i32),
-            Element::U8 => i64::from(v as u8),
-            Element::U16 => i64::from(v as u16),
-            Element::U32 => i64::from(v as u32),
-            Element::Bool => i64::from(v != 0),
+            ElementType::I8 => i64::from(v as i8),
+            ElementType::I16 => i64::from(v as i16),
+            ElementType::I32 => i64::from(v as i32),
+            ElementType::U8 => i64::from(v as u8),
+            ElementType::U16 => i64::from(v as u16),
+            ElementType::U32 => i64::from(v as u32),
+            ElementType::Bool => i64::from(v != 0),
             _ => v,
         };
-        Constant { element, shape, data: Data::Whole(values.into_iter().map(wrapped).collect()) }
+        ConstantTensor { element, shape, data: Data::Whole(values.into_iter().map(wrapped).collect()) }
     }
 
-    pub fn real(element: Element, shape: Vec<usize>, values: Vec<f64>) -> Constant {
+    pub fn real(element: ElementType, shape: Vec<usize>, values: Vec<f64>) -> ConstantTensor {
         let dtype = element.dtype();
-        Constant { element, shape, data: Data::Real(values.into_iter().map(|v| dtype.rounded(v)).collect()) }
+        ConstantTensor { element, shape, data: Data::Real(values.into_iter().map(|v| dtype.rounded(v)).collect()) }
     }
 
     /// Elements of either kind, in the kind of the element type.
-    pub fn of(element: Element, shape: Vec<usize>, values: Vec<f64>) -> Constant {
+    pub fn of(element: ElementType, shape: Vec<usize>, values: Vec<f64>) -> ConstantTensor {
         match element.is_float() {
-            true => Constant::real(element, shape, values),
-            false => Constant::whole(element, shape, values.into_iter().map(|v| v as i64).collect()),
+            true => ConstantTensor::real(element, shape, values),
+            false => ConstantTensor::whole(element, shape, values.into_iter().map(|v| v as i64).collect()),
         }
     }
 
     /// One-dimensional whole numbers, as a shape is.
-    pub fn list(values: Vec<i64>) -> Constant {
-        Constant::whole(Element::I64, vec![values.len()], values)
+    pub fn list(values: Vec<i64>) -> ConstantTensor {
+        ConstantTensor::whole(ElementType::I64, vec![values.len()], values)
     }
 
     pub fn elements(&self) -> usize {
@@ -61,15 +61,15 @@ impl Constant {
     }
 
     /// The same elements under another shape of as many.
-    pub fn reshaped(&self, shape: Vec<usize>) -> Constant {
-        Constant { shape, ..self.clone() }
+    pub fn reshaped(&self, shape: Vec<usize>) -> ConstantTensor {
+        ConstantTensor { shape, ..self.clone() }
     }
 
     /// The elements as f64.
     pub fn reals(&self) -> Vec<f64> {
         match &self.data {
             Data::Real(values) => values.clone(),
-            Data::Whole(values) if self.element == Element::U64 => values.iter().map(|v| *v as u64 as f64).collect(),
+            Data::Whole(values) if self.element == ElementType::U64 => values.iter().map(|v| *v as u64 as f64).collect(),
             Data::Whole(values) => values.iter().map(|v| *v as f64).collect(),
             Data::Raw(bytes) => bytes.chunks_exact(self.element.bytes()).map(|e| read(self.element, e).0).collect(),
         }
@@ -98,7 +98,7 @@ impl Constant {
 
     /// The bytes of a safetensors file for the type that a recipe declares.
     pub fn stored(&self) -> Vec<u8> {
-        use Element::*;
+        use ElementType::*;
         match (&self.data, self.element) {
             (Data::Raw(bytes), F32 | F64 | F16 | Bf16 | I16 | I32 | I64 | U8 | Bool) => bytes.clone(),
             (_, F32) => self.reals().into_iter().flat_map(|v| (v as f32).to_le_bytes()).collect(),
@@ -116,8 +116,8 @@ impl Constant {
     ///
     /// # Errors
     /// Why it cannot be read.
-    pub fn read(tensor: &TensorProto, folder: &Path) -> Result<Constant, String> {
-        let element = Element::of(tensor.data_type.into()).map_err(|name| format!("it is of type {name}, which is not read"))?;
+    pub fn read(tensor: &TensorProto, folder: &Path) -> Result<ConstantTensor, String> {
+        let element = ElementType::of(tensor.data_type.into()).map_err(|name| format!("it is of type {name}, which is not read"))?;
         let shape: Option<Vec<usize>> = tensor.dims.iter().map(|d| usize::try_from(*d).ok()).collect();
         let shape = shape.ok_or("it has a negative size")?;
         let elements = shape.iter().try_fold(1usize, |all, d| all.checked_mul(*d)).filter(|n| *n <= MOST);
@@ -135,7 +135,7 @@ impl Constant {
                     bytes.len()
                 ));
             }
-            Ok(Constant { element, shape: shape.clone(), data: Data::Raw(bytes) })
+            Ok(ConstantTensor { element, shape: shape.clone(), data: Data::Raw(bytes) })
         };
         if tensor.data_location == 1 {
             return from_bytes(external(tensor, folder, elements * element.bytes())?);
@@ -145,23 +145,23 @@ impl Constant {
         }
         let whole = |values: Vec<i64>| {
             fits(values.len())?;
-            Ok(Constant::whole(element, shape.clone(), values))
+            Ok(ConstantTensor::whole(element, shape.clone(), values))
         };
         match element {
-            Element::F32 => {
+            ElementType::F32 => {
                 fits(tensor.float_data.len())?;
-                Ok(Constant::real(element, shape.clone(), tensor.float_data.iter().map(|v| f64::from(*v)).collect()))
+                Ok(ConstantTensor::real(element, shape.clone(), tensor.float_data.iter().map(|v| f64::from(*v)).collect()))
             }
-            Element::F64 => {
+            ElementType::F64 => {
                 fits(tensor.double_data.len())?;
-                Ok(Constant::real(element, shape.clone(), tensor.double_data.clone()))
+                Ok(ConstantTensor::real(element, shape.clone(), tensor.double_data.clone()))
             }
-            Element::F16 | Element::Bf16 => {
+            ElementType::F16 | ElementType::Bf16 => {
                 fits(tensor.int32_data.len())?;
                 from_bytes(tensor.int32_data.iter().flat_map(|v| (*v as u16).to_le_bytes()).collect())
             }
-            Element::I64 => whole(tensor.int64_data.clone()),
-            Element::U32 | Element::U64 => whole(tensor.uint64_data.iter().map(|v| *v as i64).collect()),
+            ElementType::I64 => whole(tensor.int64_data.clone()),
+            ElementType::U32 | ElementType::U64 => whole(tensor.uint64_data.iter().map(|v| *v as i64).collect()),
             _ => whole(tensor.int32_data.iter().map(|v| i64::from(*v)).collect()),
         }
     }
@@ -196,22 +196,22 @@ fn external(tensor: &TensorProto, folder: &Path, wanted: usize) -> Result<Vec<u8
 }
 
 /// One element, as f64 and as whole number.
-fn read(element: Element, bytes: &[u8]) -> (f64, i64) {
+fn read(element: ElementType, bytes: &[u8]) -> (f64, i64) {
     let mut eight = [0; 8];
     eight[..bytes.len()].copy_from_slice(bytes);
     let bits = u64::from_le_bytes(eight);
     let real = |v: f64| (v, v as i64);
     let whole = |v: i64| (v as f64, v);
     match element {
-        Element::F32 => real(f64::from(f32::from_bits(bits as u32))),
-        Element::F64 => real(f64::from_bits(bits)),
-        Element::F16 => real(half::f16::from_bits(bits as u16).to_f64()),
-        Element::Bf16 => real(half::bf16::from_bits(bits as u16).to_f64()),
-        Element::I8 => whole(i64::from(bits as i8)),
-        Element::I16 => whole(i64::from(bits as i16)),
-        Element::I32 => whole(i64::from(bits as i32)),
-        Element::U64 => (bits as f64, bits as i64),
-        Element::Bool => whole(i64::from(bits != 0)),
+        ElementType::F32 => real(f64::from(f32::from_bits(bits as u32))),
+        ElementType::F64 => real(f64::from_bits(bits)),
+        ElementType::F16 => real(half::f16::from_bits(bits as u16).to_f64()),
+        ElementType::Bf16 => real(half::bf16::from_bits(bits as u16).to_f64()),
+        ElementType::I8 => whole(i64::from(bits as i8)),
+        ElementType::I16 => whole(i64::from(bits as i16)),
+        ElementType::I32 => whole(i64::from(bits as i32)),
+        ElementType::U64 => (bits as f64, bits as i64),
+        ElementType::Bool => whole(i64::from(bits != 0)),
         _ => whole(bits as i64),
     }
 }

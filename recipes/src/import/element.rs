@@ -4,7 +4,7 @@ use sdfg::Dtype;
 
 /// An element type of ONNX that an import takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Element {
+pub enum ElementType {
     F32,
     F64,
     F16,
@@ -20,10 +20,10 @@ pub enum Element {
     Bool,
 }
 
-use Element::*;
+use ElementType::*;
 
 /// Number in `onnx.proto`, name there, bytes, and the type of a recipe that holds all its values; `u64` is held as far as `i64` goes.
-const TABLE: &[(i32, Element, &str, usize, Dtype)] = &[
+const TABLE: &[(i32, ElementType, &str, usize, Dtype)] = &[
     (1, F32, "FLOAT", 4, Dtype::F32),
     (11, F64, "DOUBLE", 8, Dtype::F64),
     (10, F16, "FLOAT16", 2, Dtype::F16),
@@ -54,18 +54,18 @@ const OTHERS: &[(i32, &str)] = &[
     (24, "FLOAT8E8M0"),
 ];
 
-impl Element {
+impl ElementType {
     /// The type with this number in `onnx.proto`.
     ///
     /// # Errors
     /// The name of a type that is not read.
-    pub fn of(number: i64) -> Result<Element, String> {
+    pub fn of(number: i64) -> Result<ElementType, String> {
         let found = TABLE.iter().find(|row| i64::from(row.0) == number).map(|row| row.1);
         let other = || OTHERS.iter().find(|row| i64::from(row.0) == number).map(|row| row.1.to_string());
         found.ok_or_else(|| other().unwrap_or_else(|| format!("number {number}")))
     }
 
-    fn row(self) -> &'static (i32, Element, &'static str, usize, Dtype) {
+    fn row(self) -> &'static (i32, ElementType, &'static str, usize, Dtype) {
         TABLE.iter().find(|row| row.1 == self).unwrap_or(&TABLE[0])
     }
 

@@ -4,35 +4,37 @@
 //! operands are large, becomes a step although its operands are known.
 
 use super::attribute::{axis, float, int, ints};
-use super::constant::Constant;
-use super::element::Element;
+use super::constant::ConstantTensor;
+use super::element::ElementType;
 use super::error::UnsupportedNode;
 use super::proto::NodeProto;
-use super::value::{FOLDED, Value};
+use super::value::{FOLDED, GraphValue};
 use std::path::Path;
 
-type Folded = Result<Option<Vec<Constant>>, UnsupportedNode>;
+type Folded = Result<Option<Vec<ConstantTensor>>, UnsupportedNode>;
 
 /// The results of a node that are known at import; `None` where it is for a step to compute them.
-pub fn fold(proto: &NodeProto, inputs: &[Value]) -> Folded {
-    let one = |constant: Constant| Ok(Some(vec![constant]));
+pub fn fold(proto: &NodeProto, inputs: &[GraphValue]) -> Folded {
+    let one = |constant: ConstantTensor| Ok(Some(vec![constant]));
     match proto.op_type.as_str() {
         "Constant" => return one(stated(proto)?),
         "Shape" => return one(shape(proto, inputs)?),
         "Size" => {
             let elements = sizes(inputs.first()).map(|shape| shape.iter().product::<usize>()).ok_or(UnsupportedNode::Operator)?;
-            return one(Constant::whole(Element::I64, vec![], vec![elements as i64]));
+            return one(ConstantTensor::whole(ElementType::I64, vec![], vec![elements as i64]));
         }
         _ => {}
     }
     let mut known = Vec::new();
     // The second operand of a CastLike says a type alone, and the operand of an EyeLike a shape.
     let like = match (proto.op_type.as_str(), inputs) {
-        ("CastLike", [x, Value::View(view)]) => Some((x, Constant::of(view.element, vec![0], vec![]))),
+        ("CastLike", [x, GraphValue::View(view)]) => Some((x, ConstantTensor::of(view.element, vec![0], vec![]))),
         _ => None,
     };
     let eye = match (proto.op_type.as_str(), inputs) {
-        ("EyeLike", [Value::View(view)]) => Some(Constant::of(view.element, view.shape(), vec![0.0; view.elements().min(FOLDED)])),
+        ("EyeLike", [GraphValue::View(view)]) => {
+            Some(ConstantTensor::of(view.element, view.shape(), vec![0.0; view.elements().min(FOLDED)]))
+        }
         _ => None,
     };
     if let Some(eye) = eye.as_ref().filter(|eye| eye.elements() < FOLDED) {
@@ -40,14 +42,16 @@ pub fn fold(proto: &NodeProto, inputs: &[Value]) -> Folded {
     }
     if let Some((x, like)) = &like {
         return match x {
-            Value::Known(x) if x.constant.elements() <= FOLDED => Known { proto, known: vec![Some(&x.constant), Some(like)] }.results(),
+            GraphValue::Known(x) if x.constant.elements() <= FOLDED => {
+                Known { proto, known: vec![Some(&x.constant), Some(like)] }.results()
+            }
             _ => Ok(None),
         };
     }
     for input in inputs {
         match input {
-            Value::Known(of) if of.constant.elements() <= FOLDED => known.push(Some(&of.constant)),
-            Value::Absent => known.push(None),
+            GraphValue::Known(of) if of.constant.elements() <= FOLDED => known.push(Some(&of.constant)),
+            GraphValue::Absent => known.push(None),
             _ => return Ok(None),
         }
     }
@@ -58,15 +62,15 @@ pub fn fold(proto: &NodeProto, inputs: &[Value]) -> Folded {
     of.results()
 }
 
-fn sizes(value: Option<&Value>) -> Option<Vec<usize>> {
+fn sizes(value: Option<&GraphValue>) -> Option<Vec<usize>> {
     match value? {
-        Value::Known(known) => Some(known.constant.shape.clone()),
-        Value::View(view) => Some(view.shape()),
+        GraphValue::Known(known) => Some(known.constant.shape.clone()),
+        GraphValue::View(view) => Some(view.shape()),
         _ => None,
     }
 }
 
-fn shape(proto: &NodeProto, inputs: &[Value]) -> Result<Constant, UnsupportedNode> {
+fn shape(proto: &NodeProto, inputs: &[GraphValue]) -> Result<ConstantTensor, UnsupportedNode> {
     let sizes = sizes(inputs.first()).ok_or(UnsupportedNode::Earlier)?;
     let rank = sizes.len() as i64;
     let bound = |name: &str, default: i64| {
@@ -74,23 +78,23 @@ fn shape(proto: &NodeProto, inputs: &[Value]) -> Result<Constant, UnsupportedNod
         (if given < 0 { given + rank } else { given }).clamp(0, rank) as usize
     };
     let (start, end) = (bound("start", 0), bound("end", rank));
-    Ok(Constant::list(sizes[start..end.max(start)].iter().map(|size| *size as i64).collect()))
+    Ok(ConstantTensor::list(sizes[start..end.max(start)].iter().map(|size| *size as i64).collect()))
 }
 
 /// The value of a `Constant`.
-fn stated(proto: &NodeProto) -> Result<Constant, UnsupportedNode> {
+fn stated(proto: &NodeProto) -> Result<ConstantTensor, UnsupportedNode> {
     let Some(attribute) = proto.attribute.first() else { return UnsupportedNode::form("it has no value") };
     match attribute.name.as_str() {
         "value" => {
             let tensor = attribute.t.as_ref().ok_or_else(|| UnsupportedNode::Form("its value is no tensor".into()))?;
-            Constant::read(tensor, Path::new("")).map_err(UnsupportedNode::Form)
+            ConstantTensor::read(tensor, Path::new("")).map_err(UnsupportedNode::Form)
         }
-        "value_float" => Ok(Constant::real(Element::F32, vec![], vec![attribute.f.into()])),
-        "value_int" => Ok(Constant::whole(Element::I64, vec![], vec![attribute.i])),
-        "value_ints" => Ok(Constant::list(attribute.ints.clone())),
+        "value_float" => Ok(ConstantTensor::real(ElementType::F32, vec![], vec![attribute.f.into()])),
+        "value_int" => Ok(ConstantTensor::whole(ElementType::I64, vec![], vec![attribute.i])),
+        "value_ints" => Ok(ConstantTensor::list(attribute.ints.clone())),
         "value_floats" => {
             let values: Vec<f64> = attribute.floats.iter().map(|v| f64::from(*v)).collect();
-            Ok(Constant::real(Element::F32, vec![values.len()], values))
+            Ok(ConstantTensor::real(ElementType::F32, vec![values.len()], values))
         }
         other => UnsupportedNode::form(format!("its `{other}` is no number or dense tensor of numbers")),
     }
@@ -98,17 +102,17 @@ fn stated(proto: &NodeProto) -> Result<Constant, UnsupportedNode> {
 
 struct Known<'a> {
     proto: &'a NodeProto,
-    known: Vec<Option<&'a Constant>>,
+    known: Vec<Option<&'a ConstantTensor>>,
 }
 
 impl Known<'_> {
-    fn get(&self, n: usize) -> Result<&Constant, UnsupportedNode> {
+    fn get(&self, n: usize) -> Result<&ConstantTensor, UnsupportedNode> {
         self.known.get(n).copied().flatten().ok_or_else(|| UnsupportedNode::Form(format!("its input number {} is left out", n + 1)))
     }
 
     /// Whole numbers of an optional input.
     fn numbers(&self, n: usize) -> Option<Vec<i64>> {
-        self.known.get(n).copied().flatten().map(Constant::wholes)
+        self.known.get(n).copied().flatten().map(ConstantTensor::wholes)
     }
 
     fn axes(&self, input: usize, rank: usize) -> Result<Option<Vec<usize>>, UnsupportedNode> {
@@ -117,11 +121,11 @@ impl Known<'_> {
     }
 
     fn results(&self) -> Folded {
-        let one = |constant: Constant| Ok(Some(vec![constant]));
+        let one = |constant: ConstantTensor| Ok(Some(vec![constant]));
         let operator = self.proto.op_type.as_str();
         if let Some(f) = unary(operator) {
             let x = self.get(0)?;
-            return one(Constant::of(x.element, x.shape.clone(), x.reals().into_iter().map(f).collect()));
+            return one(ConstantTensor::of(x.element, x.shape.clone(), x.reals().into_iter().map(f).collect()));
         }
         if operator == "Mod" && int(self.proto, "fmod") == Some(1) {
             return self.pairs(|a, b, _| a % b, false).map(Some);
@@ -134,22 +138,24 @@ impl Known<'_> {
             "Cast" | "CastLike" => {
                 let to = match operator {
                     "CastLike" => self.get(1)?.element,
-                    _ => match Element::of(int(self.proto, "to").unwrap_or(0)) {
+                    _ => match ElementType::of(int(self.proto, "to").unwrap_or(0)) {
                         Ok(element) => element,
                         Err(_) => return Ok(None),
                     },
                 };
                 let x = self.get(0)?;
                 one(match (to, x.element.is_float()) {
-                    (Element::Bool, _) => Constant::of(to, x.shape.clone(), x.reals().iter().map(|v| f64::from(*v != 0.0)).collect()),
-                    (to, true) => Constant::of(to, x.shape.clone(), x.reals()),
-                    (to, false) if to.is_float() => Constant::real(to, x.shape.clone(), x.reals()),
-                    (to, false) => Constant::whole(to, x.shape.clone(), x.wholes()),
+                    (ElementType::Bool, _) => {
+                        ConstantTensor::of(to, x.shape.clone(), x.reals().iter().map(|v| f64::from(*v != 0.0)).collect())
+                    }
+                    (to, true) => ConstantTensor::of(to, x.shape.clone(), x.reals()),
+                    (to, false) if to.is_float() => ConstantTensor::real(to, x.shape.clone(), x.reals()),
+                    (to, false) => ConstantTensor::whole(to, x.shape.clone(), x.wholes()),
                 })
             }
             "Not" => {
                 let x = self.get(0)?;
-                one(Constant::whole(Element::Bool, x.shape.clone(), x.wholes().iter().map(|v| i64::from(*v == 0)).collect()))
+                one(ConstantTensor::whole(ElementType::Bool, x.shape.clone(), x.wholes().iter().map(|v| i64::from(*v == 0)).collect()))
             }
             "ConstantOfShape" => {
                 let shape = lengths(&self.get(0)?.wholes())?;
@@ -157,9 +163,10 @@ impl Known<'_> {
                     return Ok(None);
                 }
                 let tensor = self.proto.attribute.iter().find(|a| a.name == "value").and_then(|a| a.t.as_ref());
-                let value = tensor.map(|t| Constant::read(t, Path::new(""))).transpose().map_err(UnsupportedNode::Form)?;
-                let (element, value) = value.map_or((Element::F32, 0.0), |v| (v.element, v.reals().first().copied().unwrap_or_default()));
-                one(Constant::of(element, shape.clone(), vec![value; shape.iter().product()]))
+                let value = tensor.map(|t| ConstantTensor::read(t, Path::new(""))).transpose().map_err(UnsupportedNode::Form)?;
+                let (element, value) =
+                    value.map_or((ElementType::F32, 0.0), |v| (v.element, v.reals().first().copied().unwrap_or_default()));
+                one(ConstantTensor::of(element, shape.clone(), vec![value; shape.iter().product()]))
             }
             "Range" => self.range().map(Some),
             "Reshape" => {
@@ -251,10 +258,10 @@ impl Known<'_> {
                 let chosen = c.wholes().into_iter().map(|c| c != 0);
                 if a.element.is_float() {
                     let values = chosen.zip(a.reals().into_iter().zip(b.reals())).map(|(c, (a, b))| if c { a } else { b }).collect();
-                    return one(Constant::real(a.element, shape, values));
+                    return one(ConstantTensor::real(a.element, shape, values));
                 }
                 let values = chosen.zip(a.wholes().into_iter().zip(b.wholes())).map(|(c, (a, b))| if c { a } else { b }).collect();
-                one(Constant::whole(a.element, shape, values))
+                one(ConstantTensor::whole(a.element, shape, values))
             }
             "Split" => self.split(),
             "ReduceSum" | "ReduceProd" | "ReduceMax" | "ReduceMin" => self.reduce().map(Some),
@@ -262,13 +269,13 @@ impl Known<'_> {
                 let x = self.get(0)?;
                 let [rows, columns] = x.shape[..] else { return UnsupportedNode::form("its input is no matrix") };
                 let k = int(self.proto, "k").unwrap_or(0);
-                let element = match int(self.proto, "dtype").map(Element::of) {
+                let element = match int(self.proto, "dtype").map(ElementType::of) {
                     Some(Ok(element)) => element,
                     Some(Err(_)) => return Ok(None),
                     None => x.element,
                 };
                 let values = (0..rows * columns).map(|n| f64::from((n % columns) as i64 - (n / columns) as i64 == k));
-                one(Constant::of(element, vec![rows, columns], values.collect()))
+                one(ConstantTensor::of(element, vec![rows, columns], values.collect()))
             }
             "Trilu" => {
                 let x = self.get(0)?;
@@ -280,29 +287,29 @@ impl Known<'_> {
                     if upper { column - row >= k } else { column - row <= k }
                 };
                 let values = x.reals().into_iter().enumerate().map(|(n, v)| if kept(n) { v } else { 0.0 });
-                one(Constant::of(x.element, x.shape.clone(), values.collect()))
+                one(ConstantTensor::of(x.element, x.shape.clone(), values.collect()))
             }
             "NonZero" => {
                 let x = self.get(0)?;
                 let places: Vec<Vec<usize>> =
                     x.reals().iter().enumerate().filter(|(_, v)| **v != 0.0).map(|(n, _)| unravel(n, &x.shape)).collect();
                 let values = (0..x.shape.len()).flat_map(|axis| places.iter().map(move |at| at[axis] as i64)).collect();
-                one(Constant::whole(Element::I64, vec![x.shape.len(), places.len()], values))
+                one(ConstantTensor::whole(ElementType::I64, vec![x.shape.len(), places.len()], values))
             }
             "Clip" => {
                 let x = self.get(0)?;
                 let bound = |n: usize, name: &str, default: f64| {
-                    let given = self.known.get(n).copied().flatten().and_then(Constant::only);
+                    let given = self.known.get(n).copied().flatten().and_then(ConstantTensor::only);
                     given.or(float(self.proto, name).map(f64::from)).unwrap_or(default)
                 };
                 let (low, high) = (bound(1, "min", f64::NEG_INFINITY), bound(2, "max", f64::INFINITY));
-                one(Constant::of(x.element, x.shape.clone(), x.reals().into_iter().map(|v| v.max(low).min(high)).collect()))
+                one(ConstantTensor::of(x.element, x.shape.clone(), x.reals().into_iter().map(|v| v.max(low).min(high)).collect()))
             }
             _ => Ok(None),
         }
     }
 
-    fn pairs(&self, f: Pairwise, compares: bool) -> Result<Vec<Constant>, UnsupportedNode> {
+    fn pairs(&self, f: Pairwise, compares: bool) -> Result<Vec<ConstantTensor>, UnsupportedNode> {
         let mut whole = self.get(0)?.clone();
         for n in 1..self.known.len() {
             let other = self.get(n)?;
@@ -310,22 +317,22 @@ impl Known<'_> {
             let (a, b) = (expanded(&whole, &shape), expanded(other, &shape));
             let exact = !whole.element.is_float();
             let values = a.reals().iter().zip(b.reals()).map(|(a, b)| f(*a, b, exact)).collect();
-            whole = Constant::of(if compares { Element::Bool } else { whole.element }, shape, values);
+            whole = ConstantTensor::of(if compares { ElementType::Bool } else { whole.element }, shape, values);
         }
         Ok(vec![whole])
     }
 
-    fn range(&self) -> Result<Vec<Constant>, UnsupportedNode> {
+    fn range(&self) -> Result<Vec<ConstantTensor>, UnsupportedNode> {
         let [start, limit, delta] = [self.get(0)?, self.get(1)?, self.get(2)?].map(|c| c.only().unwrap_or(f64::NAN));
         let count = ((limit - start) / delta).ceil().max(0.0);
         if !count.is_finite() || count > FOLDED as f64 {
             return UnsupportedNode::form(format!("it has {count} elements"));
         }
         let values = (0..count as usize).map(|n| start + n as f64 * delta).collect();
-        Ok(vec![Constant::of(self.get(0)?.element, vec![count as usize], values)])
+        Ok(vec![ConstantTensor::of(self.get(0)?.element, vec![count as usize], values)])
     }
 
-    fn concat(&self) -> Result<Vec<Constant>, UnsupportedNode> {
+    fn concat(&self) -> Result<Vec<ConstantTensor>, UnsupportedNode> {
         let first = self.get(0)?;
         let along = axis(int(self.proto, "axis").unwrap_or(0), first.shape.len())?;
         let mut shape = first.shape.clone();
@@ -344,14 +351,14 @@ impl Known<'_> {
         if first.element.is_float() {
             let parts: Vec<(usize, Vec<f64>)> = parts.into_iter().map(|(row, part)| (row, part.reals())).collect();
             let values = (0..outer).flat_map(|n| parts.iter().flat_map(move |(row, v)| v[n * row..(n + 1) * row].to_vec())).collect();
-            return Ok(vec![Constant::real(first.element, shape, values)]);
+            return Ok(vec![ConstantTensor::real(first.element, shape, values)]);
         }
         let parts: Vec<(usize, Vec<i64>)> = parts.into_iter().map(|(row, part)| (row, part.wholes())).collect();
         let values = (0..outer).flat_map(|n| parts.iter().flat_map(move |(row, v)| v[n * row..(n + 1) * row].to_vec())).collect();
-        Ok(vec![Constant::whole(first.element, shape, values)])
+        Ok(vec![ConstantTensor::whole(first.element, shape, values)])
     }
 
-    fn slice(&self) -> Result<Vec<Constant>, UnsupportedNode> {
+    fn slice(&self) -> Result<Vec<ConstantTensor>, UnsupportedNode> {
         let x = self.get(0)?;
         let (starts, ends) = (self.get(1)?.wholes(), self.get(2)?.wholes());
         let parts = slices(&x.shape, &starts, &ends, self.numbers(3).as_deref(), self.numbers(4).as_deref())?;
@@ -386,7 +393,7 @@ impl Known<'_> {
         Ok(Some(parts))
     }
 
-    fn reduce(&self) -> Result<Vec<Constant>, UnsupportedNode> {
+    fn reduce(&self) -> Result<Vec<ConstantTensor>, UnsupportedNode> {
         let x = self.get(0)?;
         let axes = self.axes(1, x.shape.len())?.filter(|axes| !axes.is_empty());
         let axes = match axes {
@@ -409,7 +416,7 @@ impl Known<'_> {
         }
         let keep = int(self.proto, "keepdims").unwrap_or(1) != 0;
         let shape = if keep { kept } else { x.shape.iter().enumerate().filter(|(n, _)| !axes.contains(n)).map(|(_, s)| *s).collect() };
-        Ok(vec![Constant::of(x.element, shape, values)])
+        Ok(vec![ConstantTensor::of(x.element, shape, values)])
     }
 }
 
@@ -491,7 +498,7 @@ pub fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, UnsupportedNode
     (0..rank).map(joined).collect()
 }
 
-fn expanded(x: &Constant, shape: &[usize]) -> Constant {
+fn expanded(x: &ConstantTensor, shape: &[usize]) -> ConstantTensor {
     if x.shape == shape {
         return x.clone();
     }
@@ -509,7 +516,7 @@ fn unravel(mut flat: usize, shape: &[usize]) -> Vec<usize> {
 }
 
 /// The tensor of another shape whose element at a place is that of `x` at `from(place)`.
-fn picked(x: &Constant, shape: Vec<usize>, from: impl Fn(&[usize]) -> Vec<usize>) -> Constant {
+fn picked(x: &ConstantTensor, shape: Vec<usize>, from: impl Fn(&[usize]) -> Vec<usize>) -> ConstantTensor {
     let places = (0..shape.iter().product()).map(|n| {
         let at = from(&unravel(n, &shape));
         at.iter().zip(&x.shape).fold(0, |flat, (p, size)| flat * size + p)
@@ -517,11 +524,11 @@ fn picked(x: &Constant, shape: Vec<usize>, from: impl Fn(&[usize]) -> Vec<usize>
     if x.element.is_float() {
         let values = x.reals();
         let values = places.map(|n| values[n]).collect();
-        return Constant::real(x.element, shape, values);
+        return ConstantTensor::real(x.element, shape, values);
     }
     let values = x.wholes();
     let values = places.map(|n| values[n]).collect();
-    Constant::whole(x.element, shape, values)
+    ConstantTensor::whole(x.element, shape, values)
 }
 
 fn unary(operator: &str) -> Option<fn(f64) -> f64> {

@@ -1,17 +1,17 @@
 //! The walk over a graph's nodes, in their order: values that are known are computed, and all others become steps.
 
-use super::constant::Constant;
-use super::element::Element;
+use super::constant::ConstantTensor;
+use super::element::ElementType;
 use super::error::{ImportProblem, UnsupportedNode};
 use super::fold::fold;
-use super::node::Node;
+use super::node::OnnxNode;
 use super::operators;
 use super::proto::{AttributeProto, DimensionValue, FunctionProto, GraphProto, NodeProto, ValueInfoProto};
-use super::recipe::Given;
+use super::recipe::Declaration;
 use super::state::Import;
 use super::step::Out;
-use super::value::{Scope, Value};
-use super::view::View;
+use super::value::{GraphValue, GraphValues};
+use super::view::DigitView;
 use indexmap::{IndexMap, IndexSet};
 use sdfg::{Bindings, Expr};
 
@@ -20,9 +20,9 @@ const DEEP: usize = 16;
 impl Import<'_> {
     /// Writes the whole graph; the names of the recipe's outputs.
     pub fn run(&mut self, graph: &GraphProto) -> Vec<String> {
-        let mut scope = Scope::new();
+        let mut scope = GraphValues::new();
         for tensor in &graph.initializer {
-            match Constant::read(tensor, &self.folder) {
+            match ConstantTensor::read(tensor, &self.folder) {
                 Ok(constant) => {
                     let known = self.known(&tensor.name, constant);
                     scope.insert(tensor.name.clone(), known);
@@ -35,14 +35,14 @@ impl Import<'_> {
             self.problems.push(ImportProblem::Tensor { name, why: "sparse tensors are not read; store it as a dense initializer".into() });
         }
         let inputs: Vec<&ValueInfoProto> = graph.input.iter().filter(|input| !scope.contains_key(&input.name)).collect();
-        let shapes: Vec<Option<(Element, Vec<usize>)>> = inputs.iter().map(|input| self.declared(input)).collect();
+        let shapes: Vec<Option<(ElementType, Vec<usize>)>> = inputs.iter().map(|input| self.declared(input)).collect();
         self.unknown_sizes();
         for (input, declared) in inputs.iter().zip(shapes) {
             let value = match declared {
                 // What has no elements is known.
-                Some((element, shape)) if shape.contains(&0) => self.known(&input.name, Constant::of(element, shape, vec![])),
-                Some((element, shape)) => Value::View(self.input(&input.name, element, &shape)),
-                None => Value::Refused,
+                Some((element, shape)) if shape.contains(&0) => self.known(&input.name, ConstantTensor::of(element, shape, vec![])),
+                Some((element, shape)) => GraphValue::View(self.input(&input.name, element, &shape)),
+                None => GraphValue::Refused,
             };
             scope.insert(input.name.clone(), value);
         }
@@ -61,13 +61,13 @@ impl Import<'_> {
     }
 
     /// The element type and sizes of an input; what is missing is reported.
-    fn declared(&mut self, input: &ValueInfoProto) -> Option<(Element, Vec<usize>)> {
+    fn declared(&mut self, input: &ValueInfoProto) -> Option<(ElementType, Vec<usize>)> {
         let fault = |why: String| ImportProblem::Tensor { name: input.name.clone(), why };
         let Some(tensor) = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()) else {
             self.problems.push(fault("sequences, maps and optional values are not supported; give the tensor itself".into()));
             return None;
         };
-        let element = Element::of(tensor.elem_type.into());
+        let element = ElementType::of(tensor.elem_type.into());
         let element = element.map_err(|name| self.problems.push(fault(format!("it is of type {name}, which recipes do not have")))).ok()?;
         let Some(shape) = &tensor.shape else {
             self.problems
@@ -135,26 +135,26 @@ impl Import<'_> {
         }
     }
 
-    fn input(&mut self, of_model: &str, element: Element, shape: &[usize]) -> View {
+    fn input(&mut self, of_model: &str, element: ElementType, shape: &[usize]) -> DigitView {
         let name = self.recipe.unique(of_model);
         self.inputs.push((of_model.to_string(), name.clone()));
         let mut used = IndexMap::new();
         shape.iter().for_each(|size| self.recipe.free(*size));
         let dims = shape.iter().map(|size| self.recipe.index(&mut used, *size).name).collect();
-        let range = (element == Element::Bool).then(|| "[0, 1]".to_string());
-        self.recipe.inputs.push(Given { name: name.clone(), dims, dtype: element.dtype(), range });
-        View::of(name, element, &shape.iter().map(|size| vec![*size]).collect::<Vec<_>>())
+        let range = (element == ElementType::Bool).then(|| "[0, 1]".to_string());
+        self.recipe.inputs.push(Declaration { name: name.clone(), dims, dtype: element.dtype(), range });
+        DigitView::of(name, element, &shape.iter().map(|size| vec![*size]).collect::<Vec<_>>())
     }
 
     /// Makes sure that a step assigns an output; its name in the recipe.
-    fn finish(&mut self, output: &str, scope: &Scope) -> String {
+    fn finish(&mut self, output: &str, scope: &GraphValues) -> String {
         let name = self.outputs[output].0.clone();
         let fault = |why: String| ImportProblem::Output { name: output.to_string(), why };
         let view = match scope.get(output) {
-            Some(Value::View(view)) => Ok(view.clone()),
-            Some(Value::Known(known)) => self.parameter(&known.clone()),
-            Some(Value::Refused) => return name,
-            Some(Value::Absent) | None => {
+            Some(GraphValue::View(view)) => Ok(view.clone()),
+            Some(GraphValue::Known(known)) => self.parameter(&known.clone()),
+            Some(GraphValue::Refused) => return name,
+            Some(GraphValue::Absent) | None => {
                 self.problems.push(fault("no node makes it".into()));
                 return name;
             }
@@ -174,7 +174,7 @@ impl Import<'_> {
             return name;
         }
         let proto = NodeProto { output: vec![output.to_string()], op_type: "output".into(), ..NodeProto::default() };
-        let mut node = Node::new(self, &proto, vec![], format!("output {output}"), scope);
+        let mut node = OnnxNode::new(self, &proto, vec![], format!("output {output}"), scope);
         if let Err(why) = node.copied_as(Out::Result(0), &view) {
             self.problems.push(fault(why.to_string()));
         }
@@ -182,7 +182,7 @@ impl Import<'_> {
     }
 
     /// Writes nodes whose results are wanted, and adds these to `scope`.
-    pub fn walk(&mut self, nodes: &[NodeProto], wanted: &[&str], scope: &mut Scope, inner: bool, depth: usize) {
+    pub fn walk(&mut self, nodes: &[NodeProto], wanted: &[&str], scope: &mut GraphValues, inner: bool, depth: usize) {
         let needed = needed(nodes, wanted);
         for (proto, needed) in nodes.iter().zip(needed) {
             self.nodes += 1;
@@ -195,7 +195,7 @@ impl Import<'_> {
                     let node = if proto.name.is_empty() { format!("number {}", self.nodes) } else { format!("`{}`", proto.name) };
                     self.problems.push(ImportProblem::Node { node, operator: titled(proto), why });
                 }
-                vec![Value::Refused; proto.output.len()]
+                vec![GraphValue::Refused; proto.output.len()]
             });
             for (name, value) in proto.output.iter().zip(values).filter(|(name, _)| !name.is_empty()) {
                 scope.insert(name.clone(), value);
@@ -203,14 +203,14 @@ impl Import<'_> {
         }
     }
 
-    fn node(&mut self, proto: &NodeProto, scope: &Scope, inner: bool, depth: usize) -> Result<Vec<Value>, UnsupportedNode> {
+    fn node(&mut self, proto: &NodeProto, scope: &GraphValues, inner: bool, depth: usize) -> Result<Vec<GraphValue>, UnsupportedNode> {
         let value = |name: &String| match scope.get(name) {
             Some(value) => Ok(value.clone()),
-            None if name.is_empty() => Ok(Value::Absent),
+            None if name.is_empty() => Ok(GraphValue::Absent),
             None => UnsupportedNode::form(format!("its input `{name}` is made by no node above it")),
         };
-        let inputs: Vec<Value> = proto.input.iter().map(value).collect::<Result<_, _>>()?;
-        if inputs.iter().any(|value| matches!(value, Value::Refused)) {
+        let inputs: Vec<GraphValue> = proto.input.iter().map(value).collect::<Result<_, _>>()?;
+        if inputs.iter().any(|value| matches!(value, GraphValue::Refused)) {
             return Err(UnsupportedNode::Earlier);
         }
         if depth > DEEP {
@@ -236,11 +236,11 @@ impl Import<'_> {
         }
         let operator = operators::find(&proto.op_type).ok_or(UnsupportedNode::Operator)?;
         let comment = if proto.name.is_empty() { proto.op_type.clone() } else { format!("{} {}", proto.op_type, proto.name) };
-        let mut node = Node::new(self, proto, inputs, comment, scope);
+        let mut node = OnnxNode::new(self, proto, inputs, comment, scope);
         node.inner = inner;
         node.depth = depth;
         let values = operator(&mut node)?;
-        let empty = |value: &Value| matches!(value, Value::View(view) if view.axes.iter().any(|axis| axis.size == 0));
+        let empty = |value: &GraphValue| matches!(value, GraphValue::View(view) if view.axes.iter().any(|axis| axis.size == 0));
         if values.iter().any(empty) { Err(UnsupportedNode::Empty) } else { Ok(values) }
     }
 
@@ -249,16 +249,16 @@ impl Import<'_> {
         &mut self,
         function: &FunctionProto,
         call: &NodeProto,
-        inputs: &[Value],
+        inputs: &[GraphValue],
         depth: usize,
-    ) -> Result<Vec<Value>, UnsupportedNode> {
-        let given = inputs.iter().cloned().chain(std::iter::repeat(Value::Absent));
-        let mut scope: Scope = function.input.iter().cloned().zip(given).collect();
+    ) -> Result<Vec<GraphValue>, UnsupportedNode> {
+        let given = inputs.iter().cloned().chain(std::iter::repeat(GraphValue::Absent));
+        let mut scope: GraphValues = function.input.iter().cloned().zip(given).collect();
         let mut nodes = function.node.clone();
         for node in &mut nodes {
             for name in &mut node.input {
                 // An input that the call leaves out is left out inside as well.
-                if matches!(scope.get(name), Some(Value::Absent)) {
+                if matches!(scope.get(name), Some(GraphValue::Absent)) {
                     name.clear();
                 }
             }
@@ -274,15 +274,21 @@ impl Import<'_> {
         }
         let wanted: Vec<&str> = function.output.iter().map(String::as_str).collect();
         self.walk(&nodes, &wanted, &mut scope, true, depth + 1);
-        Ok(function.output.iter().map(|name| scope.get(name).cloned().unwrap_or(Value::Absent)).collect())
+        Ok(function.output.iter().map(|name| scope.get(name).cloned().unwrap_or(GraphValue::Absent)).collect())
     }
 
     /// The results of a graph within the graph, whose inputs have these values.
-    pub fn body(&mut self, graph: &GraphProto, inputs: Vec<Value>, around: &Scope, depth: usize) -> Result<Vec<Value>, UnsupportedNode> {
+    pub fn body(
+        &mut self,
+        graph: &GraphProto,
+        inputs: Vec<GraphValue>,
+        around: &GraphValues,
+        depth: usize,
+    ) -> Result<Vec<GraphValue>, UnsupportedNode> {
         let mut scope = around.clone();
         for tensor in &graph.initializer {
             let constant =
-                Constant::read(tensor, &self.folder).map_err(|why| UnsupportedNode::Form(format!("`{}`: {why}", tensor.name)))?;
+                ConstantTensor::read(tensor, &self.folder).map_err(|why| UnsupportedNode::Form(format!("`{}`: {why}", tensor.name)))?;
             let known = self.known(&tensor.name, constant);
             scope.insert(tensor.name.clone(), known);
         }

@@ -1,35 +1,41 @@
 //! One node while it is written: its inputs, attributes and results.
 
 use super::attribute::{attribute, axis, float, int, ints, string};
-use super::constant::Constant;
-use super::element::Element;
+use super::constant::ConstantTensor;
+use super::element::ElementType;
 use super::error::UnsupportedNode;
 use super::proto::{GraphProto, NodeProto};
 use super::state::Import;
-use super::value::{Scope, Value};
-use super::view::View;
+use super::value::{GraphValue, GraphValues};
+use super::view::DigitView;
 use indexmap::IndexMap;
 
-pub struct Node<'n, 'm> {
+pub struct OnnxNode<'n, 'm> {
     pub import: &'n mut Import<'m>,
     pub proto: &'n NodeProto,
-    pub inputs: Vec<Value>,
+    pub inputs: Vec<GraphValue>,
     /// What stands above the node's steps.
     pub comment: String,
     /// How many indices of each size the step under way has.
     pub used: IndexMap<usize, usize>,
     /// Whether the node is part of a graph within the graph, whose outputs are none of the model's.
     pub inner: bool,
-    pub scope: &'n Scope,
+    pub scope: &'n GraphValues,
     pub depth: usize,
 }
 
 /// Writes a node's steps; its results.
-pub type Operator = fn(&mut Node) -> Result<Vec<Value>, UnsupportedNode>;
+pub type OperatorWriter = fn(&mut OnnxNode) -> Result<Vec<GraphValue>, UnsupportedNode>;
 
-impl<'n, 'm> Node<'n, 'm> {
-    pub fn new(import: &'n mut Import<'m>, proto: &'n NodeProto, inputs: Vec<Value>, comment: String, scope: &'n Scope) -> Node<'n, 'm> {
-        Node { import, proto, inputs, comment, used: IndexMap::new(), inner: false, scope, depth: 0 }
+impl<'n, 'm> OnnxNode<'n, 'm> {
+    pub fn new(
+        import: &'n mut Import<'m>,
+        proto: &'n NodeProto,
+        inputs: Vec<GraphValue>,
+        comment: String,
+        scope: &'n GraphValues,
+    ) -> OnnxNode<'n, 'm> {
+        OnnxNode { import, proto, inputs, comment, used: IndexMap::new(), inner: false, scope, depth: 0 }
     }
 
     pub fn int(&self, name: &str, default: i64) -> i64 {
@@ -56,7 +62,7 @@ impl<'n, 'm> Node<'n, 'm> {
 
     /// Whether an optional input is given.
     pub fn given(&self, n: usize) -> bool {
-        !matches!(self.inputs.get(n), None | Some(Value::Absent))
+        !matches!(self.inputs.get(n), None | Some(GraphValue::Absent))
     }
 
     /// Whether a result is asked for.
@@ -68,26 +74,26 @@ impl<'n, 'm> Node<'n, 'm> {
     ///
     /// # Errors
     /// An input that is left out.
-    pub fn view(&mut self, n: usize) -> Result<View, UnsupportedNode> {
+    pub fn view(&mut self, n: usize) -> Result<DigitView, UnsupportedNode> {
         match self.inputs.get(n) {
-            Some(Value::View(view)) => Ok(view.clone()),
-            Some(Value::Known(known)) => {
+            Some(GraphValue::View(view)) => Ok(view.clone()),
+            Some(GraphValue::Known(known)) => {
                 let known = known.clone();
                 self.import.parameter(&known)
             }
-            Some(Value::Refused) => Err(UnsupportedNode::Earlier),
-            Some(Value::Absent) | None => UnsupportedNode::form(format!("its input number {} is left out", n + 1)),
+            Some(GraphValue::Refused) => Err(UnsupportedNode::Earlier),
+            Some(GraphValue::Absent) | None => UnsupportedNode::form(format!("its input number {} is left out", n + 1)),
         }
     }
 
-    pub fn optional(&mut self, n: usize) -> Result<Option<View>, UnsupportedNode> {
+    pub fn optional(&mut self, n: usize) -> Result<Option<DigitView>, UnsupportedNode> {
         if self.given(n) { self.view(n).map(Some) } else { Ok(None) }
     }
 
     /// An input whose elements are known.
-    pub fn constant(&self, n: usize) -> Option<&Constant> {
+    pub fn constant(&self, n: usize) -> Option<&ConstantTensor> {
         match self.inputs.get(n) {
-            Some(Value::Known(known)) => Some(&known.constant),
+            Some(GraphValue::Known(known)) => Some(&known.constant),
             _ => None,
         }
     }
@@ -98,16 +104,16 @@ impl<'n, 'm> Node<'n, 'm> {
     /// Numbers that the model does not know.
     pub fn numbers(&self, n: usize) -> Result<Option<Vec<i64>>, UnsupportedNode> {
         match self.inputs.get(n) {
-            None | Some(Value::Absent) => Ok(None),
-            Some(Value::Known(known)) => Ok(Some(known.constant.wholes())),
+            None | Some(GraphValue::Absent) => Ok(None),
+            Some(GraphValue::Known(known)) => Ok(Some(known.constant.wholes())),
             _ => Err(self.unknown(n)),
         }
     }
 
     /// A value without elements, which is known.
-    pub fn empty(&mut self, element: Element, shape: Vec<usize>) -> Value {
+    pub fn empty(&mut self, element: ElementType, shape: Vec<usize>) -> GraphValue {
         let name = self.proto.output.first().cloned().unwrap_or_default();
-        self.import.known(&name, Constant::of(element, shape, vec![]))
+        self.import.known(&name, ConstantTensor::of(element, shape, vec![]))
     }
 
     pub fn unknown(&self, n: usize) -> UnsupportedNode {
@@ -124,10 +130,10 @@ impl<'n, 'm> Node<'n, 'm> {
     }
 
     /// The element type that an attribute names.
-    pub fn element(&self, name: &str, default: Element) -> Result<Element, UnsupportedNode> {
+    pub fn element(&self, name: &str, default: ElementType) -> Result<ElementType, UnsupportedNode> {
         match int(self.proto, name) {
             None => Ok(default),
-            Some(number) => Element::of(number).or_else(|name| UnsupportedNode::form(format!("recipes have no type {name}"))),
+            Some(number) => ElementType::of(number).or_else(|name| UnsupportedNode::form(format!("recipes have no type {name}"))),
         }
     }
 }

@@ -1,19 +1,19 @@
 //! The recipe that an import writes: dims by their sizes, tensors, and steps with a comment each.
 
-use super::constant::Constant;
+use super::constant::ConstantTensor;
 use indexmap::{IndexMap, IndexSet};
 use sdfg::Dtype;
 use std::fmt::Write;
 
 /// An index of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Index {
+pub struct StepIndex {
     pub name: String,
     pub size: usize,
 }
 
 /// What is declared of a given tensor.
-pub struct Given {
+pub struct Declaration {
     pub name: String,
     pub dims: Vec<String>,
     pub dtype: Dtype,
@@ -22,9 +22,9 @@ pub struct Given {
 
 /// A parameter: its declaration, and its elements.
 pub struct Weight {
-    pub given: Given,
+    pub given: Declaration,
     pub shape: Vec<usize>,
-    pub values: Constant,
+    pub values: ConstantTensor,
 }
 
 #[derive(Default)]
@@ -38,7 +38,7 @@ pub struct Writer {
     derived: IndexMap<usize, (String, Vec<usize>)>,
     /// All names of tensors.
     names: IndexSet<String>,
-    pub inputs: Vec<Given>,
+    pub inputs: Vec<Declaration>,
     pub weights: Vec<Weight>,
     /// Comment and text of each step.
     steps: Vec<(String, String)>,
@@ -100,13 +100,13 @@ impl Writer {
     }
 
     /// The next index of a size in a step, of which `used` counts the indices so far.
-    pub fn index(&mut self, used: &mut IndexMap<usize, usize>, size: usize) -> Index {
+    pub fn index(&mut self, used: &mut IndexMap<usize, usize>, size: usize) -> StepIndex {
         let n = used.entry(size).or_insert(0);
         let name = self.dim(size, *n);
         *n += 1;
         let known = self.dims.entry(size).or_insert(0);
         *known = (*known).max(*n);
-        Index { name, size }
+        StepIndex { name, size }
     }
 
     /// A name for a tensor that no other has, made from a name of the graph.
@@ -187,7 +187,7 @@ impl Writer {
             }
         }
         let _ = writeln!(text, "dtype: {dtype}");
-        let mut declared = |key: &str, tensors: &[&Given]| {
+        let mut declared = |key: &str, tensors: &[&Declaration]| {
             if !tensors.is_empty() {
                 let _ = writeln!(text, "{key}:");
             }

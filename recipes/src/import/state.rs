@@ -1,11 +1,11 @@
 //! The state of an import: what the recipe has so far, and the names under which values of the graph stand in it.
 
-use super::constant::Constant;
+use super::constant::ConstantTensor;
 use super::error::{ImportProblem, UnsupportedNode};
 use super::proto::FunctionProto;
-use super::recipe::{Given, Weight, Writer};
-use super::value::{Known, Value};
-use super::view::View;
+use super::recipe::{Declaration, Weight, Writer};
+use super::value::{GraphValue, Known};
+use super::view::DigitView;
 use indexmap::{IndexMap, IndexSet};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ pub struct Import<'m> {
     /// Outputs of the graph, the names that the recipe has for them, and whether a step assigns them.
     pub(super) outputs: IndexMap<String, (String, bool)>,
     /// Constants that are parameters of the recipe.
-    parameters: IndexMap<usize, View>,
+    parameters: IndexMap<usize, DigitView>,
     constants: usize,
     pub(super) nodes: usize,
     pub(super) used_sizes: IndexSet<String>,
@@ -49,19 +49,19 @@ impl<'m> Import<'m> {
     }
 
     /// A constant as a value.
-    pub fn known(&mut self, name: &str, constant: Constant) -> Value {
+    pub fn known(&mut self, name: &str, constant: ConstantTensor) -> GraphValue {
         self.constants += 1;
-        Value::Known(Rc::new(Known { name: name.to_string(), constant, id: self.constants }))
+        GraphValue::Known(Rc::new(Known { name: name.to_string(), constant, id: self.constants }))
     }
 
     /// A known value as an operand of steps: a number where all elements are equal, and else a parameter without its axes of size 1.
-    pub fn parameter(&mut self, known: &Known) -> Result<View, UnsupportedNode> {
+    pub fn parameter(&mut self, known: &Known) -> Result<DigitView, UnsupportedNode> {
         let Known { name, constant, id } = known;
         if constant.elements() == 0 {
             return Err(UnsupportedNode::Empty);
         }
         if let Some(value) = constant.uniform() {
-            return Ok(View::number(value, constant.element, &constant.shape));
+            return Ok(DigitView::number(value, constant.element, &constant.shape));
         }
         if let Some(view) = self.parameters.get(id) {
             return Ok(view.clone());
@@ -70,10 +70,10 @@ impl<'m> Import<'m> {
         let shape: Vec<usize> = constant.shape.iter().copied().filter(|size| *size != 1).collect();
         let mut used = IndexMap::new();
         let dims = shape.iter().map(|size| self.recipe.index(&mut used, *size).name).collect();
-        let given = Given { name: name.clone(), dims, dtype: constant.element.dtype(), range: None };
+        let given = Declaration { name: name.clone(), dims, dtype: constant.element.dtype(), range: None };
         self.recipe.weights.push(Weight { given, shape, values: constant.clone() });
         let digits = |size: &usize| if *size == 1 { vec![] } else { vec![*size] };
-        let view = View::of(name, constant.element, &constant.shape.iter().map(digits).collect::<Vec<_>>());
+        let view = DigitView::of(name, constant.element, &constant.shape.iter().map(digits).collect::<Vec<_>>());
         self.parameters.insert(*id, view.clone());
         Ok(view)
     }

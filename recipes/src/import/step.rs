@@ -1,27 +1,27 @@
 //! Steps of a node: values under labels become text, and text becomes a step.
 
-use super::element::Element;
+use super::element::ElementType;
 use super::error::UnsupportedNode;
-use super::node::Node;
-use super::recipe::Index;
-use super::view::{Affine, Axis, ElementSource, View};
+use super::node::OnnxNode;
+use super::recipe::StepIndex;
+use super::view::{AffineSum, DigitAxis, DigitView, ElementSource};
 use indexmap::IndexMap;
 
 /// What a subscript is made of.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Term {
-    Index(Index),
+    Index(StepIndex),
     /// An index divided by a number, rounded down.
-    Floor(Index, usize),
+    Floor(StepIndex, usize),
     /// The size of a dim.
     Size(String),
 }
 
-pub type SubscriptExpr = Affine<Term>;
+pub type SubscriptExpr = AffineSum<Term>;
 
 /// The place that an index names.
-pub fn at(index: &Index) -> SubscriptExpr {
-    Affine::of(Term::Index(index.clone()))
+pub fn at(index: &StepIndex) -> SubscriptExpr {
+    AffineSum::of(Term::Index(index.clone()))
 }
 
 /// What a step is called after.
@@ -35,15 +35,15 @@ pub enum Out {
 
 /// Operands as texts, and the indices of each label.
 pub struct Labelled {
-    pub indices: IndexMap<usize, Vec<Index>>,
+    pub indices: IndexMap<usize, Vec<StepIndex>>,
     pub texts: Vec<String>,
 }
 
 /// A number as a step has it.
-pub fn literal(value: f64, element: Element) -> String {
+pub fn literal(value: f64, element: ElementType) -> String {
     let digits = |value: f64| match element {
-        Element::F32 | Element::F16 | Element::Bf16 => format!("{:?}", value as f32),
-        Element::F64 => format!("{value:?}"),
+        ElementType::F32 | ElementType::F16 | ElementType::Bf16 => format!("{:?}", value as f32),
+        ElementType::F64 => format!("{value:?}"),
         _ => format!("{value:.0}"),
     };
     match value {
@@ -95,26 +95,26 @@ pub fn mentions(expression: &str, word: &str) -> bool {
     expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).any(|part| part == word)
 }
 
-impl Node<'_, '_> {
+impl OnnxNode<'_, '_> {
     /// Begins a step, which has its own indices.
     pub fn begin(&mut self) {
         self.used.clear();
     }
 
     /// An index that the step has not yet.
-    pub fn index(&mut self, size: usize) -> Index {
+    pub fn index(&mut self, size: usize) -> StepIndex {
         self.import.recipe.index(&mut self.used, size)
     }
 
     /// A value's elements at a place for each digit; `fill` is what lies outside.
-    pub fn text(&self, view: &View, places: &IndexMap<usize, SubscriptExpr>, fill: Option<&str>) -> String {
+    pub fn text(&self, view: &DigitView, places: &IndexMap<usize, SubscriptExpr>, fill: Option<&str>) -> String {
         self.text_with(view, places, &IndexMap::new(), fill)
     }
 
     /// The same, where some digits are elements of other tensors.
     pub fn text_with(
         &self,
-        view: &View,
+        view: &DigitView,
         places: &IndexMap<usize, SubscriptExpr>,
         elements: &IndexMap<usize, String>,
         fill: Option<&str>,
@@ -155,7 +155,7 @@ impl Node<'_, '_> {
     }
 
     /// A value at one place for each axis; several digits of an axis take their parts of it by division.
-    pub fn read(&self, view: &View, at: &[SubscriptExpr], fill: Option<&str>) -> String {
+    pub fn read(&self, view: &DigitView, at: &[SubscriptExpr], fill: Option<&str>) -> String {
         let mut places = IndexMap::new();
         for (axis, place) in view.axes.iter().zip(at) {
             spread(axis, place, &mut places);
@@ -165,15 +165,15 @@ impl Node<'_, '_> {
 
     /// Texts of operands whose axes have labels: axes of one label run together, and those of size 1 are repeated. Labels that are not
     /// `kept` get no index where their size is 1.
-    pub fn labelled(&mut self, operands: &[(View, Vec<usize>)], kept: &[usize]) -> Result<Labelled, UnsupportedNode> {
+    pub fn labelled(&mut self, operands: &[(DigitView, Vec<usize>)], kept: &[usize]) -> Result<Labelled, UnsupportedNode> {
         self.begin();
         self.labelled_further(operands, kept)
     }
 
-    /// As [`Node::labelled`], in a step that has indices already.
-    pub fn labelled_further(&mut self, operands: &[(View, Vec<usize>)], kept: &[usize]) -> Result<Labelled, UnsupportedNode> {
+    /// As [`OnnxNode::labelled`], in a step that has indices already.
+    pub fn labelled_further(&mut self, operands: &[(DigitView, Vec<usize>)], kept: &[usize]) -> Result<Labelled, UnsupportedNode> {
         let mut operands = operands.to_vec();
-        let mut indices: IndexMap<usize, Vec<Index>> = IndexMap::new();
+        let mut indices: IndexMap<usize, Vec<StepIndex>> = IndexMap::new();
         let labels: Vec<usize> = kept.iter().chain(operands.iter().flat_map(|(_, labels)| labels)).copied().collect();
         for label in labels {
             if indices.contains_key(&label) {
@@ -220,7 +220,7 @@ impl Node<'_, '_> {
     }
 
     /// The place of each digit of a value whose axes have labels; axes without one are left out.
-    pub fn places(&self, view: &View, labels: &[usize], labelled: &Labelled) -> IndexMap<usize, SubscriptExpr> {
+    pub fn places(&self, view: &DigitView, labels: &[usize], labelled: &Labelled) -> IndexMap<usize, SubscriptExpr> {
         let mut places = IndexMap::new();
         for (axis, label) in view.axes.iter().zip(labels) {
             if let Some(indices) = labelled.indices.get(label) {
@@ -231,7 +231,7 @@ impl Node<'_, '_> {
     }
 
     /// The shape of values that are broadcast together.
-    pub fn broadcast(&self, views: &[View]) -> Result<Vec<usize>, UnsupportedNode> {
+    pub fn broadcast(&self, views: &[DigitView]) -> Result<Vec<usize>, UnsupportedNode> {
         let rank = views.iter().map(|view| view.axes.len()).max().unwrap_or(0);
         let mut shape = vec![1; rank];
         for view in views {
@@ -251,8 +251,8 @@ impl Node<'_, '_> {
     ///
     /// # Errors
     /// Views of more axes than that.
-    pub fn aligned(views: &[View], rank: usize) -> Result<Vec<(View, Vec<usize>)>, UnsupportedNode> {
-        let of = |view: &View| match rank.checked_sub(view.axes.len()) {
+    pub fn aligned(views: &[DigitView], rank: usize) -> Result<Vec<(DigitView, Vec<usize>)>, UnsupportedNode> {
+        let of = |view: &DigitView| match rank.checked_sub(view.axes.len()) {
             Some(first) => Ok((view.clone(), (first..rank).collect())),
             None => Err(UnsupportedNode::Form(format!("an operand has {} axes, {rank} at most fit", view.axes.len()))),
         };
@@ -263,10 +263,10 @@ impl Node<'_, '_> {
     pub fn pointwise(
         &mut self,
         out: Out,
-        operands: &[View],
-        element: Element,
+        operands: &[DigitView],
+        element: ElementType,
         f: impl FnOnce(&[String]) -> String,
-    ) -> Result<View, UnsupportedNode> {
+    ) -> Result<DigitView, UnsupportedNode> {
         let shape = self.broadcast(operands)?;
         let kept: Vec<usize> = (0..shape.len()).collect();
         let labelled = self.labelled(&Self::aligned(operands, shape.len())?, &kept)?;
@@ -276,7 +276,7 @@ impl Node<'_, '_> {
     }
 
     /// Adds a step; its axes' indices are those of the left side, in order.
-    pub fn define(&mut self, out: Out, mut axes: Vec<Vec<Index>>, expression: &str, element: Element) -> View {
+    pub fn define(&mut self, out: Out, mut axes: Vec<Vec<StepIndex>>, expression: &str, element: ElementType) -> DigitView {
         let whole = axes.iter().all(|axis| axis.len() <= 1);
         let name = match out {
             Out::Result(n) => {
@@ -298,7 +298,7 @@ impl Node<'_, '_> {
                 self.import.recipe.unique(&format!("{}_{suffix}", wanted.trim_end_matches("_output_0")))
             }
         };
-        let left: Vec<&Index> = axes.iter().flatten().collect();
+        let left: Vec<&StepIndex> = axes.iter().flatten().collect();
         let missing: Vec<String> =
             left.iter().filter(|i| !mentions(expression, &i.name)).map(|index| format!("0 * {}", index.name)).collect();
         let right = match missing.is_empty() {
@@ -309,17 +309,17 @@ impl Node<'_, '_> {
         let step = format!("{name}[{}] = {right}", names.join(","));
         self.import.recipe.step(&self.comment, step);
         let sizes: Vec<Vec<usize>> = axes.iter().map(|axis| axis.iter().map(|i| i.size).collect()).collect();
-        View::of(name, element, &sizes)
+        DigitView::of(name, element, &sizes)
     }
 
     /// The same value as a tensor of its own, each axis of which is one dim.
-    pub fn copied(&mut self, view: &View, part: &'static str) -> Result<View, UnsupportedNode> {
+    pub fn copied(&mut self, view: &DigitView, part: &'static str) -> Result<DigitView, UnsupportedNode> {
         self.copied_as(Out::Part(part), view)
     }
 
-    pub fn copied_as(&mut self, out: Out, view: &View) -> Result<View, UnsupportedNode> {
+    pub fn copied_as(&mut self, out: Out, view: &DigitView) -> Result<DigitView, UnsupportedNode> {
         self.begin();
-        let axes: Vec<Vec<Index>> = view
+        let axes: Vec<Vec<StepIndex>> = view
             .axes
             .iter()
             .map(|axis| if axis.size == 1 && axis.digits.is_empty() { vec![] } else { vec![self.index(axis.size)] })
@@ -330,13 +330,13 @@ impl Node<'_, '_> {
     }
 
     /// The same value where these axes are whole dims: what is read outside of them lies outside of the tensor.
-    pub fn whole(&mut self, view: &View, axes: impl IntoIterator<Item = usize>) -> Result<View, UnsupportedNode> {
+    pub fn whole(&mut self, view: &DigitView, axes: impl IntoIterator<Item = usize>) -> Result<DigitView, UnsupportedNode> {
         let mut axes = axes.into_iter();
         if axes.all(|axis| view.is_whole(axis)) {
             return Ok(view.clone());
         }
         self.begin();
-        let axes: Vec<Vec<Index>> = view.axes.iter().map(|axis| vec![self.index(axis.size)]).collect();
+        let axes: Vec<Vec<StepIndex>> = view.axes.iter().map(|axis| vec![self.index(axis.size)]).collect();
         let places: Vec<SubscriptExpr> = axes.iter().map(|axis| at(&axis[0])).collect();
         let text = self.read(view, &places, None);
         Ok(self.define(Out::Part("whole"), axes, &text, view.element))
@@ -344,10 +344,10 @@ impl Node<'_, '_> {
 }
 
 /// A product that is summed over some indices: where each stands in two factors, the sum needs no word.
-pub fn summed(factors: &[&str], over: &[Index]) -> String {
-    let count = |index: &Index| factors.iter().filter(|factor| mentions(factor, &index.name)).count();
+pub fn summed(factors: &[&str], over: &[StepIndex]) -> String {
+    let count = |index: &StepIndex| factors.iter().filter(|factor| mentions(factor, &index.name)).count();
     let product = factors.join(" * ");
-    let (absent, present): (Vec<&Index>, Vec<&Index>) = over.iter().partition(|index| count(index) == 0);
+    let (absent, present): (Vec<&StepIndex>, Vec<&StepIndex>) = over.iter().partition(|index| count(index) == 0);
     let times: usize = absent.iter().map(|index| index.size).product();
     let sum = match present.iter().all(|index| count(index) >= 2) {
         true => product,
@@ -357,7 +357,7 @@ pub fn summed(factors: &[&str], over: &[Index]) -> String {
 }
 
 /// A reduction over some indices; over none it is its operand.
-pub fn reduced(operator: &str, operand: &str, over: &[&Index]) -> String {
+pub fn reduced(operator: &str, operand: &str, over: &[&StepIndex]) -> String {
     match over {
         [] => format!("({operand})"),
         [index] => format!("{operator}({operand}, over: {})", index.name),
@@ -386,7 +386,7 @@ fn outer(expression: &str) -> &str {
 }
 
 /// Sizes of digits that are parts of the digits of all axes with this size; `None` where they overlap.
-fn refined<'a>(size: usize, axes: impl Iterator<Item = &'a Axis>) -> Option<Vec<usize>> {
+fn refined<'a>(size: usize, axes: impl Iterator<Item = &'a DigitAxis>) -> Option<Vec<usize>> {
     let mut inner = vec![size];
     for axis in axes.filter(|axis| axis.size == size) {
         let mut below = 1;
@@ -412,7 +412,7 @@ fn refined<'a>(size: usize, axes: impl Iterator<Item = &'a Axis>) -> Option<Vec<
 }
 
 /// Gives each digit of an axis its part of the label's indices.
-fn assigned(axis: &Axis, indices: &[Index], places: &mut IndexMap<usize, SubscriptExpr>) {
+fn assigned(axis: &DigitAxis, indices: &[StepIndex], places: &mut IndexMap<usize, SubscriptExpr>) {
     if axis.size == 1 {
         for digit in &axis.digits {
             // All digits of size 1 are at 0, which an index of size 1 is.
@@ -424,7 +424,7 @@ fn assigned(axis: &Axis, indices: &[Index], places: &mut IndexMap<usize, Subscri
     if let ([index], true) = (indices, axis.digits.len() > 1) {
         return spread(axis, &at(index), places);
     }
-    let mut left: Vec<&Index> = indices.iter().collect();
+    let mut left: Vec<&StepIndex> = indices.iter().collect();
     for digit in axis.digits.iter().rev() {
         let (mut place, mut below) = (SubscriptExpr::number(0), 1);
         while below < digit.size {
@@ -439,7 +439,7 @@ fn assigned(axis: &Axis, indices: &[Index], places: &mut IndexMap<usize, Subscri
 }
 
 /// Gives each digit of an axis its part of one place.
-fn spread(axis: &Axis, place: &SubscriptExpr, places: &mut IndexMap<usize, SubscriptExpr>) {
+fn spread(axis: &DigitAxis, place: &SubscriptExpr, places: &mut IndexMap<usize, SubscriptExpr>) {
     if let [digit] = axis.digits.as_slice() {
         places.insert(digit.id, place.clone());
         return;
@@ -452,7 +452,7 @@ fn spread(axis: &Axis, place: &SubscriptExpr, places: &mut IndexMap<usize, Subsc
                 let floor = |by: usize| match by {
                     1 => at(index),
                     by if by >= index.size => SubscriptExpr::number(0),
-                    by => Affine::of(Term::Floor(index.clone(), by)),
+                    by => AffineSum::of(Term::Floor(index.clone(), by)),
                 };
                 floor(below).plus(&floor(below * digit.size), -(digit.size as i64))
             }

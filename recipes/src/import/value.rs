@@ -1,7 +1,7 @@
 //! Values of a graph: known at import, or views of tensors that the recipe has.
 
-use super::constant::Constant;
-use super::view::View;
+use super::constant::ConstantTensor;
+use super::view::DigitView;
 use indexmap::IndexMap;
 use std::rc::Rc;
 
@@ -10,9 +10,9 @@ pub const FOLDED: usize = 1 << 16;
 
 /// A value of the graph.
 #[derive(Clone, Debug)]
-pub enum Value {
+pub enum GraphValue {
     Known(Rc<Known>),
-    View(View),
+    View(DigitView),
     /// An optional input or output that is left out.
     Absent,
     /// Of a node that was refused.
@@ -23,10 +23,10 @@ pub enum Value {
 #[derive(Debug)]
 pub struct Known {
     pub name: String,
-    pub constant: Constant,
+    pub constant: ConstantTensor,
     /// Distinguishes constants of one name.
     pub(super) id: usize,
 }
 
 /// Values by their names in the graph.
-pub type Scope = IndexMap<String, Value>;
+pub type GraphValues = IndexMap<String, GraphValue>;

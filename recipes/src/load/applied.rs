@@ -1,23 +1,23 @@
 //! An operator applied to its operands, where it is more than scalar code or a sum: one value in a step, and the operations that it becomes.
 //!
-//! The operator's file gives a [`Form`]; nothing outside of it knows the operator.
+//! The operator's file gives a [`OperatorForm`]; nothing outside of it knows the operator.
 
 use super::header::Header;
-use super::value::Value;
+use super::value::StepValue;
 use sdfg::{Expr, Fill, Op};
 
 /// One application of an operator.
 #[derive(Clone, Debug)]
 pub struct Applied {
-    pub form: &'static Form,
+    pub form: &'static OperatorForm,
     /// Indices that it runs over.
     pub over: Vec<String>,
     /// Numbers that it is given, in an order of its own: a rate, an `eps`.
     pub numbers: Vec<f64>,
     /// Its main operand.
-    pub of: Box<Value>,
+    pub of: Box<StepValue>,
     /// Its other operands, by connector.
-    pub others: Vec<(&'static str, Value)>,
+    pub others: Vec<(&'static str, StepValue)>,
 }
 
 impl PartialEq for Applied {
@@ -29,19 +29,19 @@ impl PartialEq for Applied {
 
 impl Applied {
     /// All operands.
-    pub fn operands(&self) -> impl Iterator<Item = &Value> {
+    pub fn operands(&self) -> impl Iterator<Item = &StepValue> {
         [&*self.of].into_iter().chain(self.others.iter().map(|(_, value)| value))
     }
 
     /// One of the other operands.
-    pub fn other(&self, connector: &str) -> Option<&Value> {
+    pub fn other(&self, connector: &str) -> Option<&StepValue> {
         self.others.iter().find(|(name, _)| *name == connector).map(|(_, value)| value)
     }
 }
 
 /// What the loader knows of an operator.
 #[derive(Debug)]
-pub struct Form {
+pub struct OperatorForm {
     /// Its name: equal forms have equal names.
     pub name: &'static str,
     /// The result lacks the indices that it runs over.
@@ -51,7 +51,7 @@ pub struct Form {
     /// The operand that numbers the classes along the only index of `over`.
     pub label: Option<&'static str>,
     /// The operations that it becomes.
-    pub lower: fn(&mut dyn Lower, &Applied, Target) -> Reading,
+    pub lower: fn(&mut dyn Lower, &Applied, StepTarget) -> Reading,
 }
 
 /// A container under subscripts.
@@ -60,12 +60,12 @@ pub struct Reading {
     pub data: String,
     /// The indices that it depends on, each once; without a window they are the subscripts.
     pub indices: Vec<String>,
-    pub window: Option<Window>,
+    pub window: Option<WindowSubscripts>,
 }
 
 /// Subscripts that are not plain indices, or may lie outside.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Window {
+pub struct WindowSubscripts {
     pub subscripts: Vec<Expr>,
     /// The value of what lies outside of the container.
     pub fill: Option<Fill>,
@@ -86,7 +86,7 @@ impl Reading {
             }
         }
         let plain = fill.is_none() && subscripts.len() == indices.len() && subscripts.iter().all(|s| s.as_sym().is_some());
-        let window = (!plain).then_some(Window { subscripts, fill });
+        let window = (!plain).then_some(WindowSubscripts { subscripts, fill });
         Reading { data: data.into(), indices, window }
     }
 
@@ -115,7 +115,7 @@ impl Reading {
 
 /// Where a value goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Target {
+pub enum StepTarget {
     /// The step's tensor.
     Result,
     /// A transient of its own, unless the value is a container already.
@@ -127,16 +127,16 @@ pub trait Lower {
     fn header(&self) -> &Header;
 
     /// Makes a value a container, subscripted by plain indices.
-    fn stored(&mut self, value: &Value) -> Reading;
+    fn stored(&mut self, value: &StepValue) -> Reading;
 
     /// Declares what an operation writes: `what` names a transient.
-    fn output(&mut self, target: Target, what: &str, indices: Vec<String>) -> Reading;
+    fn output(&mut self, target: StepTarget, what: &str, indices: Vec<String>) -> Reading;
 
     /// Adds an operation.
     fn operation(&mut self, op: Op, inputs: Vec<(String, Reading)>, outputs: Vec<(&str, &Reading)>);
 
     /// Adds the operations of a value that is made of others.
-    fn computed(&mut self, value: &Value, target: Target) -> Reading;
+    fn computed(&mut self, value: &StepValue, target: StepTarget) -> Reading;
 
     /// The name of another stream of random numbers.
     fn stream(&mut self) -> String;

@@ -9,14 +9,14 @@ use indexmap::IndexMap;
 use sdfg::{Bindings, Bounds, Dtype, Expr, Role, Scalar};
 
 #[derive(Clone, Debug)]
-pub struct Constant {
+pub struct DeclaredConstant {
     pub place: SourceLocation,
     /// Of numbers and sizes.
     pub value: Scalar,
 }
 
 #[derive(Clone, Debug)]
-pub struct Tensor {
+pub struct DeclaredTensor {
     pub place: SourceLocation,
     pub dims: Vec<String>,
     pub dtype: Dtype,
@@ -45,9 +45,9 @@ pub struct Header {
     pub dims: IndexMap<String, Expr>,
     /// Size symbol → value.
     pub sizes: Bindings,
-    pub constants: IndexMap<String, Constant>,
+    pub constants: IndexMap<String, DeclaredConstant>,
     /// Inputs and parameters, then what the steps read so far have assigned.
-    pub tensors: IndexMap<String, Tensor>,
+    pub tensors: IndexMap<String, DeclaredTensor>,
     /// What parameters are before the first step of a training run.
     pub initial: IndexMap<String, Initial>,
     pub outputs: Option<Vec<Name>>,

@@ -4,10 +4,10 @@
 //! [`super::pattern`]. The last operation writes the step's tensor; the others write `<step>.<what>`, numbered from the
 //! second one on: `a.dot`, `a.dot2`. An operation is called what its first output is called.
 
-use super::applied::{Lower, Reading, Target};
+use super::applied::{Lower, Reading, StepTarget};
 use super::header::Header;
-use super::pattern::{Pattern, pattern};
-use super::value::{Factor, Value, scalar_indices, times};
+use super::pattern::{OperatorPattern, pattern};
+use super::value::{ProductFactor, StepValue, scalar_indices, times};
 use indexmap::IndexMap;
 use sdfg::library::{GATHER, STOP_GRADIENT};
 use sdfg::{Combine, Container, Direction, Dtype, Op, Operand, Operation, Origin, Role, Scalar};
@@ -23,19 +23,19 @@ pub struct Lowering<'a> {
     taken: BTreeMap<String, usize>,
     dropouts: usize,
     /// What the step has computed so far: an expression that stands twice is computed once.
-    computed: Vec<(Value, Reading)>,
+    computed: Vec<(StepValue, Reading)>,
 }
 
 impl<'a> Lowering<'a> {
     /// The operations of `step[left] = value`, and every container they write.
-    pub fn of(header: &'a Header, step: &'a str, left: &'a [String], origin: Origin, value: &Value) -> Self {
+    pub fn of(header: &'a Header, step: &'a str, left: &'a [String], origin: Origin, value: &StepValue) -> Self {
         let (containers, operations, taken) = (Vec::new(), Vec::new(), BTreeMap::new());
         let mut lowering = Lowering { header, step, left, origin, containers, operations, taken, dropouts: 0, computed: Vec::new() };
-        lowering.store(value, Target::Result);
+        lowering.store(value, StepTarget::Result);
         lowering
     }
 
-    pub(super) fn indices(&self, value: &Value) -> Vec<String> {
+    pub(super) fn indices(&self, value: &StepValue) -> Vec<String> {
         self.ordered(value.indices(&|name| self.header.dims.contains_key(name)))
     }
 
@@ -68,10 +68,10 @@ impl<'a> Lowering<'a> {
     }
 
     /// Declares what an operation writes.
-    fn output(&mut self, target: Target, what: &str, indices: Vec<String>) -> Reading {
+    fn output(&mut self, target: StepTarget, what: &str, indices: Vec<String>) -> Reading {
         let (data, indices) = match target {
-            Target::Result => (self.step.to_string(), self.left.to_vec()),
-            Target::Transient => (self.fresh(what), self.ordered(indices)),
+            StepTarget::Result => (self.step.to_string(), self.left.to_vec()),
+            StepTarget::Transient => (self.fresh(what), self.ordered(indices)),
         };
         self.container(&data, &indices);
         Reading::plain(data, indices)
@@ -102,11 +102,11 @@ impl<'a> Lowering<'a> {
     }
 
     /// Makes a value a container.
-    pub(super) fn store(&mut self, value: &Value, target: Target) -> Reading {
-        if target == Target::Result {
+    pub(super) fn store(&mut self, value: &StepValue, target: StepTarget) -> Reading {
+        if target == StepTarget::Result {
             return self.compute(value, target);
         }
-        if let Value::Access(reading) = value
+        if let StepValue::Access(reading) = value
             && reading.lookups().is_empty()
         {
             return reading.clone();
@@ -122,21 +122,21 @@ impl<'a> Lowering<'a> {
         reading
     }
 
-    fn compute(&mut self, value: &Value, target: Target) -> Reading {
+    fn compute(&mut self, value: &StepValue, target: StepTarget) -> Reading {
         match value {
-            Value::Product { scale, factors, reduced } if !reduced.is_empty() => self.sum_of_products(scale, factors, reduced, target),
-            Value::Access(reading) if !reading.lookups().is_empty() => {
+            StepValue::Product { scale, factors, reduced } if !reduced.is_empty() => self.sum_of_products(scale, factors, reduced, target),
+            StepValue::Access(reading) if !reading.lookups().is_empty() => {
                 let lookups = reading.lookups().into_iter().enumerate();
                 let mut inputs: Vec<(String, Reading)> = lookups.map(|(n, lookup)| (format!("at{n}"), lookup)).collect();
                 inputs.push(("x".into(), reading.clone()));
                 self.elementwise_over(GATHER, Scalar::input("x"), inputs, reading.indices.clone(), target)
             }
-            Value::Named { label, code, of } => {
-                let x = self.store(of, Target::Transient);
+            StepValue::Named { label, code, of } => {
+                let x = self.store(of, StepTarget::Transient);
                 self.elementwise(label, code.clone(), vec![("x".into(), x)], target)
             }
-            Value::Applied(applied) => (applied.form.lower)(self, applied, target),
-            Value::Reduce { label, combine, scale, of, .. } => {
+            StepValue::Applied(applied) => (applied.form.lower)(self, applied, target),
+            StepValue::Reduce { label, combine, scale, of, .. } => {
                 let mut inputs = Inputs::default();
                 let code = self.gather(of, &mut inputs);
                 let kept = self.indices(value);
@@ -147,12 +147,12 @@ impl<'a> Lowering<'a> {
     }
 
     /// An operator of the paper where the value has the form of one, else one general operation.
-    fn point_by_point(&mut self, value: &Value, target: Target) -> Reading {
-        if let Some(Pattern { label, main }) = pattern(value, &|name| self.header.dims.contains_key(name)) {
+    fn point_by_point(&mut self, value: &StepValue, target: StepTarget) -> Reading {
+        if let Some(OperatorPattern { label, main }) = pattern(value, &|name| self.header.dims.contains_key(name)) {
             // Its main operands are containers of their own; the rest is its code.
             let mut inputs = Inputs::default();
             for operand in main {
-                let reading = self.store(operand, Target::Transient);
+                let reading = self.store(operand, StepTarget::Transient);
                 inputs.stored.push((operand.clone(), reading));
             }
             let code = self.gather(value, &mut inputs);
@@ -166,7 +166,7 @@ impl<'a> Lowering<'a> {
         self.elementwise_over("map", code, connected, indices, target)
     }
 
-    fn elementwise(&mut self, label: &str, code: Scalar, inputs: Vec<(String, Reading)>, target: Target) -> Reading {
+    fn elementwise(&mut self, label: &str, code: Scalar, inputs: Vec<(String, Reading)>, target: StepTarget) -> Reading {
         let mut indices: Vec<String> = Vec::new();
         let numbers = scalar_indices(&code, &|name| self.header.dims.contains_key(name));
         for index in inputs.iter().flat_map(|(_, reading)| &reading.indices).chain(&numbers) {
@@ -183,7 +183,7 @@ impl<'a> Lowering<'a> {
         code: Scalar,
         inputs: Vec<(String, Reading)>,
         indices: Vec<String>,
-        target: Target,
+        target: StepTarget,
     ) -> Reading {
         let out = self.output(target, label, indices);
         self.operation(Op::Elementwise { label: label.into(), code }, inputs, vec![("out", &out)]);
@@ -199,7 +199,7 @@ impl<'a> Lowering<'a> {
         scale: Scalar,
         inputs: Inputs,
         kept: Vec<String>,
-        target: Target,
+        target: StepTarget,
     ) -> Reading {
         let (code, inputs) = inputs.connect(code);
         let out = self.output(target, label, kept);
@@ -208,16 +208,16 @@ impl<'a> Lowering<'a> {
     }
 
     /// Scalar code of a value point by point; what is no scalar code becomes a container that the code reads.
-    fn gather(&mut self, value: &Value, inputs: &mut Inputs) -> Scalar {
+    fn gather(&mut self, value: &StepValue, inputs: &mut Inputs) -> Scalar {
         if let Some(at) = inputs.stored.iter().position(|(stored, _)| stored == value) {
             let reading = if value.drops() { inputs.stored.remove(at).1 } else { inputs.stored[at].1.clone() };
             return inputs.read(reading);
         }
         match value {
-            Value::Scalar(scalar) => scalar.clone(),
-            Value::Product { scale, factors, reduced } if reduced.is_empty() => {
+            StepValue::Scalar(scalar) => scalar.clone(),
+            StepValue::Product { scale, factors, reduced } if reduced.is_empty() => {
                 let mut whole = scale.clone();
-                for Factor { value, below } in factors {
+                for ProductFactor { value, below } in factors {
                     let factor = self.gather(value, inputs);
                     whole = match (&whole, below) {
                         (Scalar::Const(-1.0), false) => Scalar::unary(sdfg::Unary::Neg, factor),
@@ -227,8 +227,8 @@ impl<'a> Lowering<'a> {
                 }
                 whole
             }
-            Value::Unary(op, a) => Scalar::unary(*op, self.gather(a, inputs)),
-            Value::Binary(op, a, b) => {
+            StepValue::Unary(op, a) => Scalar::unary(*op, self.gather(a, inputs)),
+            StepValue::Binary(op, a, b) => {
                 let (a, b) = (self.gather(a, inputs), self.gather(b, inputs));
                 match op {
                     sdfg::Binary::Add => a + b,
@@ -236,25 +236,27 @@ impl<'a> Lowering<'a> {
                     _ => Scalar::binary(*op, a, b),
                 }
             }
-            Value::Select(c, a, b) => Scalar::select(self.gather(c, inputs), self.gather(a, inputs), self.gather(b, inputs)),
+            StepValue::Select(c, a, b) => Scalar::select(self.gather(c, inputs), self.gather(a, inputs), self.gather(b, inputs)),
             // Code that repeats its operand repeats a name, not an expression.
-            Value::Named { code, of, label } if *label != STOP_GRADIENT && matches!(&**of, Value::Access(r) if r.lookups().is_empty()) => {
+            StepValue::Named { code, of, label }
+                if *label != STOP_GRADIENT && matches!(&**of, StepValue::Access(r) if r.lookups().is_empty()) =>
+            {
                 let of = self.gather(of, inputs);
                 code.inline("x", &of)
             }
             other => {
-                let reading = self.store(other, Target::Transient);
+                let reading = self.store(other, StepTarget::Transient);
                 inputs.read(reading)
             }
         }
     }
 
     /// `scale · Σ Π factors`: a contraction for two tensors, a chain of them for more, a reduction for one.
-    fn sum_of_products(&mut self, scale: &Scalar, factors: &[Factor], reduced: &[String], target: Target) -> Reading {
-        let is_tensor = |f: &&Factor| !f.below && !matches!(f.value, Value::Scalar(_));
-        let whole = Value::Product { scale: scale.clone(), factors: factors.to_vec(), reduced: reduced.to_vec() };
+    fn sum_of_products(&mut self, scale: &Scalar, factors: &[ProductFactor], reduced: &[String], target: StepTarget) -> Reading {
+        let is_tensor = |f: &&ProductFactor| !f.below && !matches!(f.value, StepValue::Scalar(_));
+        let whole = StepValue::Product { scale: scale.clone(), factors: factors.to_vec(), reduced: reduced.to_vec() };
         if factors.iter().filter(is_tensor).count() < 2 {
-            let terms = Value::Product { scale: Scalar::Const(1.0), factors: factors.to_vec(), reduced: Vec::new() };
+            let terms = StepValue::Product { scale: Scalar::Const(1.0), factors: factors.to_vec(), reduced: Vec::new() };
             let mut inputs = Inputs::default();
             let code = self.gather(&terms, &mut inputs);
             let kept = self.indices(&whole);
@@ -281,18 +283,19 @@ impl<'a> Lowering<'a> {
     }
 
     /// The factors as containers; those that divide, and numbers, are multiplied into the smallest that has their indices.
-    fn numerators(&mut self, factors: &[Factor]) -> Vec<Reading> {
-        let (mut tensors, rest): (Vec<Vec<Factor>>, Vec<&Factor>) = factors.iter().fold((Vec::new(), Vec::new()), |mut split, factor| {
-            if factor.below || matches!(factor.value, Value::Scalar(_)) {
-                split.1.push(factor);
-            } else {
-                split.0.push(vec![factor.clone()]);
-            }
-            split
-        });
+    fn numerators(&mut self, factors: &[ProductFactor]) -> Vec<Reading> {
+        let (mut tensors, rest): (Vec<Vec<ProductFactor>>, Vec<&ProductFactor>) =
+            factors.iter().fold((Vec::new(), Vec::new()), |mut split, factor| {
+                if factor.below || matches!(factor.value, StepValue::Scalar(_)) {
+                    split.1.push(factor);
+                } else {
+                    split.0.push(vec![factor.clone()]);
+                }
+                split
+            });
         for factor in rest {
             let needed = self.indices(&factor.value);
-            let own = |group: &Vec<Factor>| group.first().map_or_else(Vec::new, |factor| self.indices(&factor.value));
+            let own = |group: &Vec<ProductFactor>| group.first().map_or_else(Vec::new, |factor| self.indices(&factor.value));
             let holders = tensors.iter().map(own).enumerate().filter(|(_, own)| needed.iter().all(|index| own.contains(index)));
             // A window that is multiplied would have to be written out.
             let windowed = |at: usize| tensors.get(at).and_then(|group| group.first()).is_some_and(|factor| is_window(&factor.value));
@@ -302,9 +305,9 @@ impl<'a> Lowering<'a> {
             }
         }
         let one = Scalar::Const(1.0);
-        let stored = tensors.into_iter().map(|group| Value::product(one.clone(), group, Vec::new()));
-        let values: Vec<Value> = stored.collect();
-        values.iter().map(|value| self.store(value, Target::Transient)).collect()
+        let stored = tensors.into_iter().map(|group| StepValue::product(one.clone(), group, Vec::new()));
+        let values: Vec<StepValue> = stored.collect();
+        values.iter().map(|value| self.store(value, StepTarget::Transient)).collect()
     }
 
     /// Replaces two of the tensors by one: a factor that spans no index of its own is multiplied in; else the first two
@@ -335,9 +338,9 @@ impl<'a> Lowering<'a> {
         indices.dedup();
         let inputs = vec![("a".to_string(), left), ("b".to_string(), right)];
         let joined = if gone.is_empty() {
-            self.elementwise_over("map", Scalar::input("a") * Scalar::input("b"), inputs, indices, Target::Transient)
+            self.elementwise_over("map", Scalar::input("a") * Scalar::input("b"), inputs, indices, StepTarget::Transient)
         } else {
-            let out = self.output(Target::Transient, "dot", indices);
+            let out = self.output(StepTarget::Transient, "dot", indices);
             self.operation(Op::Contraction { scale: Scalar::Const(1.0) }, inputs, vec![("out", &out)]);
             out
         };
@@ -355,7 +358,7 @@ impl<'a> Lowering<'a> {
             }
             let mut inputs = Inputs::default();
             let code = inputs.read(tensor);
-            self.reduce("sum", Combine::Sum, code, Scalar::Const(1.0), inputs, kept, Target::Transient)
+            self.reduce("sum", Combine::Sum, code, Scalar::Const(1.0), inputs, kept, StepTarget::Transient)
         };
         tensors.into_iter().enumerate().map(sum).collect()
     }
@@ -366,20 +369,20 @@ impl Lower for Lowering<'_> {
         self.header
     }
 
-    fn stored(&mut self, value: &Value) -> Reading {
-        let reading = self.store(value, Target::Transient);
+    fn stored(&mut self, value: &StepValue) -> Reading {
+        let reading = self.store(value, StepTarget::Transient);
         if reading.window.is_none() {
             return reading;
         }
         if let Some((_, known)) = self.computed.iter().find(|(known, _)| known == value) {
             return known.clone();
         }
-        let made = self.point_by_point(value, Target::Transient);
+        let made = self.point_by_point(value, StepTarget::Transient);
         self.computed.push((value.clone(), made.clone()));
         made
     }
 
-    fn output(&mut self, target: Target, what: &str, indices: Vec<String>) -> Reading {
+    fn output(&mut self, target: StepTarget, what: &str, indices: Vec<String>) -> Reading {
         self.output(target, what, indices)
     }
 
@@ -387,7 +390,7 @@ impl Lower for Lowering<'_> {
         self.operation(op, inputs, outputs);
     }
 
-    fn computed(&mut self, value: &Value, target: Target) -> Reading {
+    fn computed(&mut self, value: &StepValue, target: StepTarget) -> Reading {
         self.compute(value, target)
     }
 
@@ -400,8 +403,8 @@ impl Lower for Lowering<'_> {
     }
 }
 
-fn is_window(value: &Value) -> bool {
-    matches!(value, Value::Access(reading) if reading.window.is_some())
+fn is_window(value: &StepValue) -> bool {
+    matches!(value, StepValue::Access(reading) if reading.window.is_some())
 }
 
 /// The containers that scalar code reads, each once.
@@ -409,7 +412,7 @@ fn is_window(value: &Value) -> bool {
 struct Inputs {
     readings: Vec<Reading>,
     /// Values that are containers already.
-    stored: Vec<(Value, Reading)>,
+    stored: Vec<(StepValue, Reading)>,
 }
 
 impl Inputs {

@@ -227,7 +227,7 @@ pub fn load_str(file: &str, text: &str, overrides: impl Into<Overrides>) -> Resu
 
 fn unread(header: &Header, steps: &Steps, problems: &Problems) -> Vec<RecipeError> {
     let unread = header.tensors.iter().filter(|(name, tensor)| tensor.role != Role::Transient && !steps.read.contains(*name));
-    let told = |(name, tensor): (&String, &header::Tensor)| RecipeError {
+    let told = |(name, tensor): (&String, &header::DeclaredTensor)| RecipeError {
         origin: problems.origin(tensor.place),
         within: None,
         problem: Problem::NeverRead { name: name.clone() },

@@ -1,12 +1,12 @@
 //! The forms in which an element-wise expression is one of the paper's operators.
 
-use super::value::Value;
+use super::value::StepValue;
 use sdfg::Binary;
 
 /// An operator: its label, and the operands that are worth a container of their own.
-pub struct Pattern<'a> {
+pub struct OperatorPattern<'a> {
     pub label: &'static str,
-    pub main: Vec<&'a Value>,
+    pub main: Vec<&'a StepValue>,
 }
 
 /// The operator that a value is at its root. `is_index` tells indices from size symbols.
@@ -19,7 +19,7 @@ pub struct Pattern<'a> {
 /// | `where(c, v, s)`, `where(c, s, v)`: `s` a number | `mask` |
 ///
 /// `v` and `w` are tensors or operators themselves. Anything else stays one general expression.
-pub fn pattern<'a>(value: &'a Value, is_index: &dyn Fn(&str) -> bool) -> Option<Pattern<'a>> {
+pub fn pattern<'a>(value: &'a StepValue, is_index: &dyn Fn(&str) -> bool) -> Option<OperatorPattern<'a>> {
     form(value, is_index).pattern
 }
 
@@ -29,52 +29,52 @@ struct Form<'a> {
     indices: Vec<String>,
     /// It is a tensor, or the result of an operator with a name.
     is_operator: bool,
-    pattern: Option<Pattern<'a>>,
+    pattern: Option<OperatorPattern<'a>>,
 }
 
-fn form<'a>(value: &'a Value, is_index: &dyn Fn(&str) -> bool) -> Form<'a> {
+fn form<'a>(value: &'a StepValue, is_index: &dyn Fn(&str) -> bool) -> Form<'a> {
     match value {
-        Value::Binary(op @ (Binary::Add | Binary::Sub), a, b) => {
+        StepValue::Binary(op @ (Binary::Add | Binary::Sub), a, b) => {
             let (left, right) = (form(a, is_index), form(b, is_index));
             let indices = union([&left.indices, &right.indices]);
             let full = |form: &Form| form.indices.len() == indices.len() && form.is_operator;
-            let small = |value: &Value, form: &Form| matches!(value, Value::Access(_)) && form.indices.len() < indices.len();
+            let small = |value: &StepValue, form: &Form| matches!(value, StepValue::Access(_)) && form.indices.len() < indices.len();
             let pattern = if full(&left) && small(b, &right) {
-                Some(Pattern { label: "bias", main: vec![&**a] })
+                Some(OperatorPattern { label: "bias", main: vec![&**a] })
             } else if *op == Binary::Add && full(&right) && small(a, &left) {
-                Some(Pattern { label: "bias", main: vec![&**b] })
+                Some(OperatorPattern { label: "bias", main: vec![&**b] })
             } else if full(&left) && full(&right) {
-                Some(Pattern { label: "residual", main: vec![&**a, &**b] })
+                Some(OperatorPattern { label: "residual", main: vec![&**a, &**b] })
             } else {
                 None
             };
             Form { is_operator: pattern.is_some(), indices, pattern }
         }
-        Value::Product { factors, reduced, .. } if reduced.is_empty() => match factors.as_slice() {
+        StepValue::Product { factors, reduced, .. } if reduced.is_empty() => match factors.as_slice() {
             [only] if !only.below => {
                 let factor = form(&only.value, is_index);
-                let pattern = factor.is_operator.then(|| Pattern { label: "scale", main: vec![&only.value] });
+                let pattern = factor.is_operator.then(|| OperatorPattern { label: "scale", main: vec![&only.value] });
                 Form { is_operator: pattern.is_some(), indices: factor.indices, pattern }
             }
             _ => Form { indices: value.indices(is_index), is_operator: false, pattern: None },
         },
-        Value::Select(condition, a, b) => {
+        StepValue::Select(condition, a, b) => {
             let (left, right) = (form(a, is_index), form(b, is_index));
             let indices = union([&condition.indices(is_index), &left.indices, &right.indices]);
             let full = |form: &Form| form.indices.len() == indices.len() && form.is_operator;
-            let is_number = |value: &Value| matches!(value, Value::Scalar(_));
+            let is_number = |value: &StepValue| matches!(value, StepValue::Scalar(_));
             let kept = match (full(&left) && is_number(b), full(&right) && is_number(a)) {
                 (true, _) => Some(&**a),
                 (_, true) => Some(&**b),
                 _ => None,
             };
-            let pattern = kept.map(|kept| Pattern { label: "mask", main: vec![kept] });
+            let pattern = kept.map(|kept| OperatorPattern { label: "mask", main: vec![kept] });
             Form { is_operator: pattern.is_some(), indices, pattern }
         }
-        Value::Access(_) | Value::Named { .. } | Value::Reduce { .. } | Value::Applied(_) | Value::Product { .. } => {
+        StepValue::Access(_) | StepValue::Named { .. } | StepValue::Reduce { .. } | StepValue::Applied(_) | StepValue::Product { .. } => {
             Form { indices: value.indices(is_index), is_operator: true, pattern: None }
         }
-        Value::Scalar(_) | Value::Unary(..) | Value::Binary(..) => {
+        StepValue::Scalar(_) | StepValue::Unary(..) | StepValue::Binary(..) => {
             Form { indices: value.indices(is_index), is_operator: false, pattern: None }
         }
     }

@@ -1,6 +1,6 @@
 //! What can be wrong with a recipe: one sentence each, that says what to do.
 
-use super::line::{self, Extent};
+use super::line::{self, MarkedExtent};
 use sdfg::{Dtype, Origin};
 use std::fmt;
 
@@ -16,8 +16,8 @@ impl RecipeErrors {
     /// Every error, each with the line that it is found in and a mark under the words at fault.
     pub fn with_lines(&self) -> String {
         let extent = |problem: &Problem| match problem {
-            Problem::Subscript { .. } | Problem::Outside { .. } => Extent::Subscript,
-            _ => Extent::Word,
+            Problem::Subscript { .. } | Problem::Outside { .. } => MarkedExtent::Subscript,
+            _ => MarkedExtent::Word,
         };
         let shown = |error: &RecipeError| match line::marked(&self.text, &error.origin, extent(&error.problem)) {
             Some(line) => format!("{error}\n{line}"),

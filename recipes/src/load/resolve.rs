@@ -4,14 +4,14 @@
 //! the product term that holds all of its occurrences, which must be at least two.
 
 use super::applied::Reading;
-use super::context::Context;
+use super::context::StepContext;
 use super::header::Header;
 use super::names::nearest;
 use super::operators;
 use super::parser::{Ast, ParsedExpr};
 use super::problem::{Problem, Problems, SourceLocation};
 use super::subscript::{self, Brackets};
-use super::value::{Factor, Value, scalar_indices, times};
+use super::value::{ProductFactor, StepValue, scalar_indices, times};
 use super::yaml::Name;
 use sdfg::{Binary, Bindings, Expr, Fill, Scalar};
 
@@ -32,7 +32,7 @@ pub struct Resolver<'a> {
 
 impl Resolver<'_> {
     /// One product term: decides what it sums.
-    fn product(&mut self, node: &ParsedExpr, kept: &[String]) -> Option<Value> {
+    fn product(&mut self, node: &ParsedExpr, kept: &[String]) -> Option<StepValue> {
         let mut written = Vec::new();
         flatten(node, false, &mut written);
         let inside: Vec<Vec<String>> = written.iter().map(|(factor, _)| self.occurring(factor)).collect();
@@ -83,24 +83,24 @@ impl Resolver<'_> {
                 _ => self.value(factor, &kept),
             };
             match value {
-                Some(Value::Scalar(s)) if scalar_indices(&s, &|name| self.header.is_index(name)).is_empty() => {
+                Some(StepValue::Scalar(s)) if scalar_indices(&s, &|name| self.header.is_index(name)).is_empty() => {
                     scale = match (&scale, &s, below) {
                         (Scalar::Const(a), Scalar::Const(b), true) => Scalar::Const(a / b),
                         (_, _, true) => scale / s,
                         (_, _, false) => times(scale, s),
                     };
                 }
-                Some(value) => factors.push(Factor { value, below }),
+                Some(value) => factors.push(ProductFactor { value, below }),
                 None => sound = false,
             }
         }
-        sound.then(|| Value::product(scale, factors, reduced))
+        sound.then(|| StepValue::product(scale, factors, reduced))
     }
 
     /// A name without brackets: a constant, an index as a number, or a whole tensor.
-    fn word(&mut self, place: SourceLocation, name: &str, kept: &[String], quiet: bool) -> Option<Value> {
+    fn word(&mut self, place: SourceLocation, name: &str, kept: &[String], quiet: bool) -> Option<StepValue> {
         if name == "inf" {
-            return Some(Value::Scalar(Scalar::Const(f64::INFINITY)));
+            return Some(StepValue::Scalar(Scalar::Const(f64::INFINITY)));
         }
         let constant = self.header.constants.get(name).map(|c| c.value.clone());
         let tensor = self.header.tensors.get(name);
@@ -109,10 +109,10 @@ impl Resolver<'_> {
             return None;
         }
         if let Some(value) = constant {
-            return Some(Value::Scalar(value));
+            return Some(StepValue::Scalar(value));
         }
         if let Some(tensor) = tensor {
-            return Some(Value::Access(Reading::plain(name, tensor.dims.clone())));
+            return Some(StepValue::Access(Reading::plain(name, tensor.dims.clone())));
         }
         if !self.header.is_index(name) {
             self.unknown_tensor(place, name);
@@ -124,7 +124,7 @@ impl Resolver<'_> {
             }
             return None;
         }
-        Some(Value::Scalar(Scalar::Index(Expr::sym(name))))
+        Some(StepValue::Scalar(Scalar::Index(Expr::sym(name))))
     }
 
     fn unknown_tensor(&mut self, place: SourceLocation, name: &str) {
@@ -177,7 +177,7 @@ impl Resolver<'_> {
     }
 
     /// A tensor with subscripts: rank, sizes, repetition.
-    fn access(&mut self, place: SourceLocation, name: &str, subscripts: &[ParsedExpr], fill: Option<&ParsedExpr>) -> Option<Value> {
+    fn access(&mut self, place: SourceLocation, name: &str, subscripts: &[ParsedExpr], fill: Option<&ParsedExpr>) -> Option<StepValue> {
         let before = self.problems.failures();
         if subscripts.iter().any(|node| matches!(node.ast, Ast::Access(..))) {
             return self.gather(place, name, subscripts, fill);
@@ -241,11 +241,11 @@ impl Resolver<'_> {
             None => partial.then_some(Fill(0.0)),
         };
         let is_index = |name: &str| self.header.is_index(name);
-        (self.problems.failures() == before).then(|| Value::Access(Reading::windowed(name, expressions, fill, &is_index)))
+        (self.problems.failures() == before).then(|| StepValue::Access(Reading::windowed(name, expressions, fill, &is_index)))
     }
 
     /// A tensor some of whose subscripts are elements of other tensors.
-    fn gather(&mut self, place: SourceLocation, name: &str, subscripts: &[ParsedExpr], fill: Option<&ParsedExpr>) -> Option<Value> {
+    fn gather(&mut self, place: SourceLocation, name: &str, subscripts: &[ParsedExpr], fill: Option<&ParsedExpr>) -> Option<StepValue> {
         let before = self.problems.failures();
         if let Some(fill) = fill {
             self.problems.add(fill.place, Problem::GatherFill { tensor: name.into() });
@@ -270,7 +270,7 @@ impl Resolver<'_> {
         for (n, (node, dim)) in subscripts.iter().zip(&tensor.dims).enumerate() {
             match &node.ast {
                 Ast::Access(index, inner, fill) => match self.access(node.place, index, inner, fill.as_deref()) {
-                    Some(Value::Access(reading)) if reading.window.is_none() => {
+                    Some(StepValue::Access(reading)) if reading.window.is_none() => {
                         let own = self.header.tensors.get(index).map(|t| (t.role, t.dtype));
                         if let Some((role, dtype)) = own.filter(|(role, dtype)| *role != sdfg::Role::Transient && dtype.is_floating()) {
                             let role = if role == sdfg::Role::Input { "inputs" } else { "parameters" };
@@ -299,13 +299,13 @@ impl Resolver<'_> {
             }
         }
         let is_index = |name: &str| self.header.is_index(name);
-        (self.problems.failures() == before).then(|| Value::Access(Reading::windowed(name, expressions, None, &is_index)))
+        (self.problems.failures() == before).then(|| StepValue::Access(Reading::windowed(name, expressions, None, &is_index)))
     }
 
     /// The value after `else`: a number that the recipe alone determines.
     fn fill(&mut self, node: &ParsedExpr) -> Option<Fill> {
         let number = match self.value(node, &[])? {
-            Value::Scalar(scalar) => scalar.constant(&Bindings::new()).ok(),
+            StepValue::Scalar(scalar) => scalar.constant(&Bindings::new()).ok(),
             _ => None,
         };
         if number.is_none() {
@@ -381,7 +381,7 @@ impl Resolver<'_> {
     }
 }
 
-impl Context for Resolver<'_> {
+impl StepContext for Resolver<'_> {
     fn header(&self) -> &Header {
         self.header
     }
@@ -390,13 +390,13 @@ impl Context for Resolver<'_> {
         self.problems
     }
 
-    fn value(&mut self, node: &ParsedExpr, kept: &[String]) -> Option<Value> {
+    fn value(&mut self, node: &ParsedExpr, kept: &[String]) -> Option<StepValue> {
         match &node.ast {
             Ast::Binary(Binary::Mul | Binary::Div, ..) | Ast::Negative(_) | Ast::Access(..) | Ast::Word(_) => self.product(node, kept),
-            Ast::Number(value) => Some(Value::Scalar(Scalar::Const(*value))),
+            Ast::Number(value) => Some(StepValue::Scalar(Scalar::Const(*value))),
             Ast::Binary(op, a, b) => {
                 let (a, b) = (self.value(a, kept), self.value(b, kept));
-                Some(Value::binary(*op, a?, b?))
+                Some(StepValue::binary(*op, a?, b?))
             }
             Ast::Call(name, arguments) => operators::call(self, node.place, name, arguments, kept),
             Ast::List(_) | Ast::Slice(..) => {

@@ -1,7 +1,7 @@
 //! Reads the sections of a recipe into its [`Header`]; the steps stay text. A constant is read as a step that has no index.
 
-use super::context::Context;
-use super::header::{Constant, Header, Tensor};
+use super::context::StepContext;
+use super::header::{DeclaredConstant, DeclaredTensor, Header};
 use super::initial::Initial;
 use super::names::{nearest, titled, usable};
 use super::phrase::Phrase;
@@ -156,7 +156,7 @@ impl Header {
             };
             // After an error it stands for something, so that its uses are not reported too.
             let value = value.unwrap_or(Scalar::Const(1.0));
-            self.constants.insert(name.text.clone(), Constant { place: name.place, value });
+            self.constants.insert(name.text.clone(), DeclaredConstant { place: name.place, value });
         }
     }
 
@@ -167,7 +167,7 @@ impl Header {
         let parsed = lexer::words(text, &places, place).and_then(parser::expression);
         let parsed = parsed.map_err(|(place, problem)| problems.add(place, problem)).ok()?;
         match (Resolver { header: self, problems, absent: &|_| Absence::Unknown }).value(&parsed, &[])? {
-            value::Value::Scalar(scalar) => {
+            value::StepValue::Scalar(scalar) => {
                 let known = scalar.constant(&Bindings::new()).map_or(scalar, Scalar::Const);
                 let mut parts = 0;
                 known.walk(&mut |_| parts += 1);
@@ -197,7 +197,7 @@ impl Header {
             let before = problems.failures();
             let own = unnamed(self.dtype, role);
             let (place, dims, initial) = (name.place, Vec::new(), is_state.then_some(0.0));
-            let mut tensor = Tensor { place, dims, dtype: own, role, grad: !is_state, range: None, initial, sound: true };
+            let mut tensor = DeclaredTensor { place, dims, dtype: own, role, grad: !is_state, range: None, initial, sound: true };
             let what = format!("the tensor `{}`", name.text);
             let (mut range, mut begins) = (None, None);
             match &value.value {

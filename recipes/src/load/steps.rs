@@ -1,7 +1,7 @@
 //! Reads the steps in order: grammar, order of assignment, meaning, operations.
 
-use super::context::Context;
-use super::header::{Header, Tensor};
+use super::context::StepContext;
+use super::header::{DeclaredTensor, Header};
 use super::lexer;
 use super::lower::Lowering;
 use super::names::usable;
@@ -10,7 +10,7 @@ use super::parser::{self, Ast, ParsedExpr, ParsedStep};
 use super::problem::{Problem, Problems, SourceLocation};
 use super::resolve::{Absence, Resolver};
 use super::subscript::{self, Brackets};
-use super::value::Value;
+use super::value::StepValue;
 use super::yaml::Name;
 use indexmap::{IndexMap, IndexSet};
 use sdfg::library::operator::Field;
@@ -123,7 +123,7 @@ impl Steps {
         if header.declared(&name.text).is_none() {
             let dims: Vec<String> = step.indices.iter().map(|i| i.text.clone()).filter(|i| header.is_index(i)).collect();
             let sound = dims.len() == step.indices.len();
-            let tensor = Tensor {
+            let tensor = DeclaredTensor {
                 place: name.place,
                 dims,
                 dtype: header.dtype,
@@ -185,14 +185,14 @@ impl Steps {
         let gathered: Vec<(String, String)> = value.iter().flat_map(|value| gathers(value, header)).collect();
         for (label, dim) in gathered {
             let size = header.dims.get(&dim).cloned();
-            let unsaid = |t: &&mut Tensor| t.role != Role::Transient && t.range.is_none();
+            let unsaid = |t: &&mut DeclaredTensor| t.role != Role::Transient && t.range.is_none();
             if let (Some(size), Some(tensor)) = (size, header.tensors.get_mut(&label).filter(unsaid)) {
                 tensor.range = Some(Bounds { low: Scalar::Const(0.0), high: Scalar::Index(size), open: [false, true] });
             }
         }
-        for (label, class) in value.iter().flat_map(Value::labels) {
+        for (label, class) in value.iter().flat_map(StepValue::labels) {
             let size = header.dims.get(class).cloned();
-            let unsaid = |t: &&mut Tensor| t.role != Role::Transient && !t.dtype.is_floating() && t.range.is_none();
+            let unsaid = |t: &&mut DeclaredTensor| t.role != Role::Transient && !t.dtype.is_floating() && t.range.is_none();
             if let (Some(size), Some(tensor)) = (size, header.tensors.get_mut(label).filter(unsaid)) {
                 let (low, high) = (Scalar::Const(0.0), Scalar::Index(size));
                 tensor.range = Some(Bounds { low, high, open: [false, true] });
@@ -200,7 +200,7 @@ impl Steps {
         }
         let sound = step.indices.len() == left.len();
         // Also after an error, so that its readers are not reported too.
-        let tensor = Tensor {
+        let tensor = DeclaredTensor {
             place: name.place,
             dims: left,
             dtype: header.dtype,
@@ -216,10 +216,10 @@ impl Steps {
 }
 
 /// The tensors that name rows of others in a value, each with the dim of these rows.
-fn gathers(value: &Value, header: &Header) -> Vec<(String, String)> {
+fn gathers(value: &StepValue, header: &Header) -> Vec<(String, String)> {
     let mut found = Vec::new();
     value.walk(&mut |part| {
-        let Value::Access(reading) = part else { return };
+        let StepValue::Access(reading) = part else { return };
         let Some(table) = header.tensors.get(&reading.data) else { return };
         for (subscript, dim) in reading.subscripts().into_iter().zip(&table.dims) {
             if let sdfg::Expr::Element(data, _) = subscript {

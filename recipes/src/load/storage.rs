@@ -11,7 +11,7 @@
 //! A contraction multiplies operands of the recipe's type. One that is stored in another floating type is cast first, once
 //! for all that read it, into `<name>.<dtype>`: a narrow copy of a weight is made in every step.
 
-use super::header::{Header, Tensor};
+use super::header::{DeclaredTensor, Header};
 use indexmap::IndexMap;
 use sdfg::library::SHIFT;
 use sdfg::{Binary, Container, Direction, Expr, Op, Operand, Operation, Role, Scalar};
@@ -85,7 +85,7 @@ fn is_biased(contraction: &Operation, operations: &[Operation]) -> bool {
 
 /// The inputs and parameters.
 fn declared_containers(header: &Header) -> impl Iterator<Item = Container> + '_ {
-    let given = |(_, t): &(&String, &Tensor)| t.role != Role::Transient;
+    let given = |(_, t): &(&String, &DeclaredTensor)| t.role != Role::Transient;
     header.tensors.iter().filter(given).map(|(name, tensor)| {
         let dims: Vec<&str> = tensor.dims.iter().map(String::as_str).collect();
         Container::new(name, &dims, tensor.dtype, tensor.role)

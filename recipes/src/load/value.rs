@@ -4,7 +4,7 @@ use super::applied::{Applied, Reading};
 use sdfg::{Binary, Combine, Scalar, Unary};
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum StepValue {
     /// Free of tensors: numbers, sizes, indices.
     Scalar(Scalar),
     /// A tensor under subscripts.
@@ -12,17 +12,17 @@ pub enum Value {
     /// `scale · Σ Π factors` over `reduced`; nothing is summed when that is empty. `scale` reads no index.
     Product {
         scale: Scalar,
-        factors: Vec<Factor>,
+        factors: Vec<ProductFactor>,
         reduced: Vec<String>,
     },
-    Unary(Unary, Box<Value>),
-    Binary(Binary, Box<Value>, Box<Value>),
-    Select(Box<Value>, Box<Value>, Box<Value>),
+    Unary(Unary, Box<StepValue>),
+    Binary(Binary, Box<StepValue>, Box<StepValue>),
+    Select(Box<StepValue>, Box<StepValue>, Box<StepValue>),
     /// An operator with a name of its own: `code` over the connector `x`.
     Named {
         label: &'static str,
         code: Scalar,
-        of: Box<Value>,
+        of: Box<StepValue>,
     },
     /// `scale · ⊕ of` over `over`.
     Reduce {
@@ -30,20 +30,20 @@ pub enum Value {
         combine: Combine,
         scale: Scalar,
         over: Vec<String>,
-        of: Box<Value>,
+        of: Box<StepValue>,
     },
     /// Any other operator.
     Applied(Applied),
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Factor {
-    pub value: Value,
+pub struct ProductFactor {
+    pub value: StepValue,
     /// It divides.
     pub below: bool,
 }
 
-impl Value {
+impl StepValue {
     /// The indices that it depends on, in order of appearance. `is_index` tells indices from size symbols.
     pub fn indices(&self, is_index: &dyn Fn(&str) -> bool) -> Vec<String> {
         let mut found = Vec::new();
@@ -53,45 +53,45 @@ impl Value {
 
     /// Whether any part of it is random: written again it is another value.
     pub fn drops(&self) -> bool {
-        matches!(self, Value::Applied(applied) if applied.form.random) || self.parts().into_iter().any(Value::drops)
+        matches!(self, StepValue::Applied(applied) if applied.form.random) || self.parts().into_iter().any(StepValue::drops)
     }
 
     /// Tensors whose elements say which class along a dim is the right one.
     pub fn labels(&self) -> Vec<(&str, &str)> {
         let own = match self {
-            Value::Applied(applied) => match (applied.form.label.and_then(|label| applied.other(label)), applied.over.as_slice()) {
-                (Some(Value::Access(Reading { data, .. })), [class]) => Some((data.as_str(), class.as_str())),
+            StepValue::Applied(applied) => match (applied.form.label.and_then(|label| applied.other(label)), applied.over.as_slice()) {
+                (Some(StepValue::Access(Reading { data, .. })), [class]) => Some((data.as_str(), class.as_str())),
                 _ => None,
             },
             _ => None,
         };
-        own.into_iter().chain(self.parts().into_iter().flat_map(Value::labels)).collect()
+        own.into_iter().chain(self.parts().into_iter().flat_map(StepValue::labels)).collect()
     }
 
     /// Visits it and all values that it is made of.
-    pub fn walk(&self, visit: &mut dyn FnMut(&Value)) {
+    pub fn walk(&self, visit: &mut dyn FnMut(&StepValue)) {
         visit(self);
         self.parts().into_iter().for_each(|part| part.walk(visit));
     }
 
     /// The values that it is made of.
-    fn parts(&self) -> Vec<&Value> {
+    fn parts(&self) -> Vec<&StepValue> {
         match self {
-            Value::Scalar(_) | Value::Access(_) => vec![],
-            Value::Product { factors, .. } => factors.iter().map(|f| &f.value).collect(),
-            Value::Unary(_, a) | Value::Named { of: a, .. } | Value::Reduce { of: a, .. } => vec![a],
-            Value::Binary(_, a, b) => vec![a, b],
-            Value::Select(c, a, b) => vec![c, a, b],
-            Value::Applied(applied) => applied.operands().collect(),
+            StepValue::Scalar(_) | StepValue::Access(_) => vec![],
+            StepValue::Product { factors, .. } => factors.iter().map(|f| &f.value).collect(),
+            StepValue::Unary(_, a) | StepValue::Named { of: a, .. } | StepValue::Reduce { of: a, .. } => vec![a],
+            StepValue::Binary(_, a, b) => vec![a, b],
+            StepValue::Select(c, a, b) => vec![c, a, b],
+            StepValue::Applied(applied) => applied.operands().collect(),
         }
     }
 
     /// Indices that it runs over and that it lacks itself.
     fn bound(&self) -> &[String] {
         match self {
-            Value::Product { reduced, .. } => reduced,
-            Value::Reduce { over, .. } => over,
-            Value::Applied(applied) if applied.form.reduces => &applied.over,
+            StepValue::Product { reduced, .. } => reduced,
+            StepValue::Reduce { over, .. } => over,
+            StepValue::Applied(applied) if applied.form.reduces => &applied.over,
             _ => &[],
         }
     }
@@ -99,8 +99,8 @@ impl Value {
     fn collect(&self, is_index: &dyn Fn(&str) -> bool, found: &mut Vec<String>) {
         let mut inside = Vec::new();
         match self {
-            Value::Scalar(scalar) => inside = scalar_indices(scalar, is_index),
-            Value::Access(reading) => inside.clone_from(&reading.indices),
+            StepValue::Scalar(scalar) => inside = scalar_indices(scalar, is_index),
+            StepValue::Access(reading) => inside.clone_from(&reading.indices),
             _ => self.parts().into_iter().for_each(|part| part.collect(is_index, &mut inside)),
         }
         for index in inside {
@@ -111,45 +111,45 @@ impl Value {
     }
 }
 
-impl Value {
+impl StepValue {
     /// A product in its simplest form.
-    pub fn product(scale: Scalar, mut factors: Vec<Factor>, reduced: Vec<String>) -> Value {
+    pub fn product(scale: Scalar, mut factors: Vec<ProductFactor>, reduced: Vec<String>) -> StepValue {
         if factors.is_empty() {
-            return Value::Scalar(scale);
+            return StepValue::Scalar(scale);
         }
-        if let ([Factor { below: false, .. }], true, true) = (factors.as_slice(), reduced.is_empty(), scale == Scalar::Const(1.0))
+        if let ([ProductFactor { below: false, .. }], true, true) = (factors.as_slice(), reduced.is_empty(), scale == Scalar::Const(1.0))
             && let Some(only) = factors.pop()
         {
             return only.value;
         }
-        if reduced.is_empty() && factors.iter().all(|f| matches!(f.value, Value::Scalar(_))) {
+        if reduced.is_empty() && factors.iter().all(|f| matches!(f.value, StepValue::Scalar(_))) {
             let whole = factors.into_iter().fold(scale, |whole, factor| match (factor.value, factor.below) {
-                (Value::Scalar(s), false) => times(whole, s),
-                (Value::Scalar(s), true) => whole / s,
+                (StepValue::Scalar(s), false) => times(whole, s),
+                (StepValue::Scalar(s), true) => whole / s,
                 _ => whole,
             });
-            return Value::Scalar(whole);
+            return StepValue::Scalar(whole);
         }
-        Value::Product { scale, factors, reduced }
+        StepValue::Product { scale, factors, reduced }
     }
 
     /// `a op b`, with numbers folded.
-    pub fn binary(op: Binary, a: Value, b: Value) -> Value {
+    pub fn binary(op: Binary, a: StepValue, b: StepValue) -> StepValue {
         match (op, a, b) {
-            (Binary::Add, Value::Scalar(a), Value::Scalar(b)) => Value::Scalar(a + b),
-            (Binary::Sub, Value::Scalar(a), Value::Scalar(b)) => Value::Scalar(a - b),
+            (Binary::Add, StepValue::Scalar(a), StepValue::Scalar(b)) => StepValue::Scalar(a + b),
+            (Binary::Sub, StepValue::Scalar(a), StepValue::Scalar(b)) => StepValue::Scalar(a - b),
             // The same but at −∞, where C's power is ∞ and everyone else's NaN.
-            (Binary::Pow, a, Value::Scalar(Scalar::Const(0.5))) => Value::unary(Unary::Sqrt, a),
-            (op, Value::Scalar(a), Value::Scalar(b)) => Value::Scalar(Scalar::binary(op, a, b)),
-            (op, a, b) => Value::Binary(op, Box::new(a), Box::new(b)),
+            (Binary::Pow, a, StepValue::Scalar(Scalar::Const(0.5))) => StepValue::unary(Unary::Sqrt, a),
+            (op, StepValue::Scalar(a), StepValue::Scalar(b)) => StepValue::Scalar(Scalar::binary(op, a, b)),
+            (op, a, b) => StepValue::Binary(op, Box::new(a), Box::new(b)),
         }
     }
 
     /// `op a`, with numbers folded.
-    pub fn unary(op: Unary, a: Value) -> Value {
+    pub fn unary(op: Unary, a: StepValue) -> StepValue {
         match a {
-            Value::Scalar(a) => Value::Scalar(Scalar::unary(op, a)),
-            a => Value::Unary(op, Box::new(a)),
+            StepValue::Scalar(a) => StepValue::Scalar(Scalar::unary(op, a)),
+            a => StepValue::Unary(op, Box::new(a)),
         }
     }
 }

@@ -86,7 +86,7 @@ impl Identity {
 
 /// What stands in a file's metadata.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
+pub struct CheckpointHeader {
     format: u32,
     /// Steps that are done.
     pub step: u64,
@@ -143,7 +143,7 @@ impl Folder {
     pub fn write(&self, execution: &Execution, step: u64, identity: &Identity) -> Result<PathBuf, PipelineError> {
         let path = self.path.join(format!("step-{step:06}.safetensors"));
         let part = self.path.join(format!(".step-{step:06}.{}.part", std::process::id()));
-        let header = Header { format: FORMAT, step, position: step * identity.batch as u64, identity: identity.clone() };
+        let header = CheckpointHeader { format: FORMAT, step, position: step * identity.batch as u64, identity: identity.clone() };
         let written = save(&part, execution, &header).and_then(|()| {
             let renamed = File::open(&part).and_then(|file| file.sync_all()).and_then(|()| std::fs::rename(&part, &path));
             renamed.map_err(|e| fault(&path, e.to_string()))
@@ -166,7 +166,7 @@ impl Folder {
     }
 }
 
-fn save(path: &Path, execution: &Execution, header: &Header) -> Result<(), PipelineError> {
+fn save(path: &Path, execution: &Execution, header: &CheckpointHeader) -> Result<(), PipelineError> {
     let internal = |e: serde_json::Error| PipelineError::Internal(e.to_string());
     let program = execution.program();
     let mut encoded = vec![];
@@ -189,7 +189,7 @@ fn save(path: &Path, execution: &Execution, header: &Header) -> Result<(), Pipel
 ///
 /// # Errors
 /// A file that is none, or that is damaged; tensors that the program does not have.
-pub fn read(path: &Path, program: &Sdfg) -> Result<(Header, Tensors), PipelineError> {
+pub fn read(path: &Path, program: &Sdfg) -> Result<(CheckpointHeader, Tensors), PipelineError> {
     let bytes = std::fs::read(path).map_err(|e| fault(path, e.to_string()))?;
     let damaged = |why: String| fault(path, format!("this is no whole checkpoint: {why}; delete it to go on from an older one"));
     SafeTensors::deserialize(&bytes).map_err(|e| damaged(e.to_string()))?;
@@ -206,7 +206,7 @@ pub fn read(path: &Path, program: &Sdfg) -> Result<(Header, Tensors), PipelineEr
             format!("the checkpoint has format {format}, this version reads {FORMAT}; --weights takes its parameters"),
         ));
     }
-    let header: Header = serde_json::from_str(entry).map_err(|e| damaged(e.to_string()))?;
+    let header: CheckpointHeader = serde_json::from_str(entry).map_err(|e| damaged(e.to_string()))?;
     let tensors = tensors::read_parameters(TensorSource::Bytes(path, &bytes), program)?;
     let missing = tensors::given(program).into_iter().filter(|c| c.role == Role::Parameter && !tensors.contains_key(&c.name));
     let missing: Vec<String> = missing.map(|c| format!("`{}`", c.name)).collect();

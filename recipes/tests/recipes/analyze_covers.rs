@@ -1,6 +1,6 @@
 //! The paper's fused kernels are found in ours, whatever the recipe calls its tensors and however it orders its steps.
 
-use recipes::analyze::{Analysis, PaperKernel, Places, analyze};
+use recipes::analyze::{Analysis, OccurrenceIndex, PaperKernel, analyze};
 use recipes::load::load_str;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -133,7 +133,10 @@ fn a_part_covers_nothing() {
     for occurrence in &analysis.occurrences {
         for left_out in &occurrence.operators {
             let part: Vec<String> = occurrence.operators.iter().filter(|o| *o != left_out).cloned().collect();
-            assert!(!Places::of(&analysis.occurrences).covered(&part).contains(&occurrence.kernel), "{occurrence:?} without {left_out}");
+            assert!(
+                !OccurrenceIndex::of(&analysis.occurrences).covered(&part).contains(&occurrence.kernel),
+                "{occurrence:?} without {left_out}"
+            );
         }
     }
 }

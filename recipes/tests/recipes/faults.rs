@@ -8,7 +8,7 @@ use layouts::Store;
 use layouts::record::{CacheState, Outcome};
 use recipes::pipeline::PipelineError;
 use recipes::pipeline::measure::budget_ledger::BudgetLedger;
-use recipes::pipeline::measure::sweep::{Extent, MeasurementSetup, SweepContext, SweepEvent, sweep_program};
+use recipes::pipeline::measure::sweep::{MeasurementSetup, SweepContext, SweepEvent, SweepExtent, sweep_program};
 use sdfg::Sdfg;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -32,7 +32,7 @@ fn swept(device: &dyn Device, folder: &Path, cache: CacheState) -> (Option<Pipel
     let setup = MeasurementSetup { pool: &pool, device, store: &mut store, ledger: &mut ledger, interrupt: &interrupt };
     let mut silent = |_: SweepEvent| ();
     let mut with = SweepContext { cache, ..SweepContext::unbounded(setup, &mut silent) };
-    let outcome = sweep_program("fused", &SOFTMAX, Some(Duration::ZERO), Extent::Whole, &mut with);
+    let outcome = sweep_program("fused", &SOFTMAX, Some(Duration::ZERO), SweepExtent::Whole, &mut with);
     (outcome.err(), Store::read(&path).expect("records"))
 }
 

@@ -4,7 +4,7 @@
 //! factor is gathered into a matrix, windows too, which is what a convolution by matrix products calls im2col.
 
 use super::memory::{Memory, Slot};
-use super::subscript::Names;
+use super::subscript::PointNames;
 use super::tape::{Tape, Watched};
 use super::{InterpretError, Run};
 use crate::affine::{Affine, interval};
@@ -30,7 +30,7 @@ pub fn run(
     memory: &mut Memory,
 ) -> Result<bool, InterpretError> {
     let Some(plan) = Plan::new(program, operation, symbols, memory) else { return Ok(false) };
-    let names = Names { symbols, indices: vec![], elements: vec![] };
+    let names = PointNames { symbols, indices: vec![], elements: vec![] };
     let Ok(scale) = Tape::compile(&operation.name, scale, &[], &names, run) else { return Ok(false) };
     let mut watched = Watched::NOTHING;
     let Some(scale) = scale.eval(&[], &[], run.step, &mut Vec::new(), &mut watched) else { return Ok(false) };

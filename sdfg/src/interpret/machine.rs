@@ -1,7 +1,7 @@
 //! States, transitions and units: who runs when, and on which containers.
 
 use super::memory::Memory;
-use super::nest::{self, Scratch, Surroundings};
+use super::nest::{self, NestScratch, Surroundings};
 use super::watch::Watch;
 use super::{InterpretError, Run, Tensors, contraction, scatter};
 use crate::data::{Container, Role, Storage};
@@ -399,7 +399,7 @@ impl Machine<'_> {
         }
         let mark = self.memory.buffers.len();
         let nest = nest::compile(&scope, &around, &mut self.memory)?;
-        let mut scratch = Scratch::new(self.run, std::mem::take(&mut self.watch));
+        let mut scratch = NestScratch::new(self.run, std::mem::take(&mut self.watch));
         let result = nest.run(&mut self.memory.buffers, &mut scratch);
         self.watch = scratch.watch;
         self.release(mark);

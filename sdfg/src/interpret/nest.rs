@@ -1,7 +1,7 @@
 //! One top-level scope, resolved into loops over flat buffers, and run.
 
 use super::memory::Memory;
-use super::subscript::{Access, Element, Integer, Names};
+use super::subscript::{ElementAccess, Integer, LocatedElement, PointNames};
 use super::tape::{Tape, Watched};
 use super::watch::Watch;
 use super::{InterpretError, Run};
@@ -46,13 +46,13 @@ struct Compute {
     origin: Option<Origin>,
     /// Names of the indices around, for errors.
     around: Vec<String>,
-    reads: Vec<Access>,
+    reads: Vec<ElementAccess>,
     writes: Vec<Write>,
 }
 
 /// One write, or the three of a tuple that are combined together.
 struct Write {
-    parts: Vec<(Tape, Access)>,
+    parts: Vec<(Tape, ElementAccess)>,
     combine: Option<Combine>,
 }
 
@@ -114,7 +114,7 @@ pub fn compile(scope: &Scope, around: &Surroundings, memory: &mut Memory) -> Res
             memory.declare(around.program, container, around.symbols)?;
         }
     }
-    let mut names = Names { symbols: around.symbols, indices: Vec::new(), elements: Vec::new() };
+    let mut names = PointNames { symbols: around.symbols, indices: Vec::new(), elements: Vec::new() };
     compile_scope(scope, &mut Vec::new(), around, &holders, memory, &mut names)
 }
 
@@ -147,7 +147,7 @@ fn compile_scope(
     around: &Surroundings,
     holders: &BTreeMap<String, Vec<usize>>,
     memory: &Memory,
-    names: &mut Names,
+    names: &mut PointNames,
 ) -> Result<Nest, InterpretError> {
     let outer = names.indices.len();
     let label = &scope.map.label;
@@ -211,14 +211,14 @@ fn compile_tasklet(
     computation: &Computation,
     around: &Surroundings,
     memory: &Memory,
-    names: &mut Names,
+    names: &mut PointNames,
 ) -> Result<Compute, InterpretError> {
     let user = &computation.tasklet.name;
     let element = |memlet: &crate::memlet::Memlet| Some(Expr::Element(memlet.data.clone(), memlet.point()?.into_iter().cloned().collect()));
     names.elements = computation.reads.iter().map(|(_, memlet)| element(memlet).unwrap_or(Expr::Int(0))).collect();
     let names = &*names;
     let access = |memlet: &crate::memlet::Memlet| match memory.slots.get(&memlet.data) {
-        Some(slot) => Access::compile(user, memlet, slot, names),
+        Some(slot) => ElementAccess::compile(user, memlet, slot, names),
         None => Err(InterpretError::UnknownContainer { user: user.clone(), data: memlet.data.clone() }),
     };
     let reads = computation.reads.iter().map(|(_, m)| access(m)).collect::<Result<Vec<_>, _>>()?;
@@ -245,7 +245,7 @@ fn compile_tasklet(
 }
 
 /// What running needs besides the buffers, made once.
-pub struct Scratch {
+pub struct NestScratch {
     at: Vec<i64>,
     reads: Vec<f64>,
     stack: Vec<f64>,
@@ -255,19 +255,19 @@ pub struct Scratch {
     pub watch: Watch,
 }
 
-impl Scratch {
+impl NestScratch {
     pub fn new(run: &Run, watch: Watch) -> Self {
         let watched = Watched { limit: watch.limit, beyond: None };
-        Scratch { at: Vec::new(), reads: Vec::new(), stack: Vec::new(), values: Vec::new(), step: run.step, watched, watch }
+        NestScratch { at: Vec::new(), reads: Vec::new(), stack: Vec::new(), values: Vec::new(), step: run.step, watched, watch }
     }
 }
 
 impl Nest {
-    pub fn run(&self, buffers: &mut [Vec<f64>], scratch: &mut Scratch) -> Result<(), InterpretError> {
+    pub fn run(&self, buffers: &mut [Vec<f64>], scratch: &mut NestScratch) -> Result<(), InterpretError> {
         self.run_from(0, buffers, scratch)
     }
 
-    fn run_from(&self, level: usize, buffers: &mut [Vec<f64>], scratch: &mut Scratch) -> Result<(), InterpretError> {
+    fn run_from(&self, level: usize, buffers: &mut [Vec<f64>], scratch: &mut NestScratch) -> Result<(), InterpretError> {
         let Some(this) = self.loops.get(level) else {
             for (resets, step) in &self.body {
                 for reset in resets {
@@ -299,14 +299,14 @@ impl Nest {
 }
 
 impl Compute {
-    fn run(&self, buffers: &mut [Vec<f64>], scratch: &mut Scratch) -> Result<(), InterpretError> {
-        let Scratch { at, reads, stack, values, step, watched, watch } = scratch;
+    fn run(&self, buffers: &mut [Vec<f64>], scratch: &mut NestScratch) -> Result<(), InterpretError> {
+        let NestScratch { at, reads, stack, values, step, watched, watch } = scratch;
         reads.clear();
         for access in &self.reads {
             let value = match access.locate(at, reads) {
-                Element::At(position) => buffers[access.buffer][position],
-                Element::Fill(value) => value,
-                Element::Outside => return Err(self.outside(access, at, reads)),
+                LocatedElement::At(position) => buffers[access.buffer][position],
+                LocatedElement::Fill(value) => value,
+                LocatedElement::Outside => return Err(self.outside(access, at, reads)),
             };
             reads.push(value);
         }
@@ -353,14 +353,14 @@ impl Compute {
         Ok(())
     }
 
-    fn target(&self, access: &Access, at: &[i64]) -> Result<usize, InterpretError> {
+    fn target(&self, access: &ElementAccess, at: &[i64]) -> Result<usize, InterpretError> {
         match access.locate(at, &[]) {
-            Element::At(position) => Ok(position),
-            Element::Fill(_) | Element::Outside => Err(self.outside(access, at, &[])),
+            LocatedElement::At(position) => Ok(position),
+            LocatedElement::Fill(_) | LocatedElement::Outside => Err(self.outside(access, at, &[])),
         }
     }
 
-    fn outside(&self, access: &Access, at: &[i64], reads: &[f64]) -> InterpretError {
+    fn outside(&self, access: &ElementAccess, at: &[i64], reads: &[f64]) -> InterpretError {
         let mut point: Vec<String> = self.around.iter().zip(at).map(|(name, value)| format!("{name}={value}")).collect();
         point.extend(access.elements().filter_map(|n| Some(format!("{} is {}", self.reads.get(n)?.memlet, reads.get(n)?))));
         InterpretError::OutOfRange { user: self.user.clone(), memlet: access.memlet.clone(), point: point.join(", ") }

@@ -1,7 +1,7 @@
 //! Scatters, row by row: their expansion would visit every row of the table at every point.
 
 use super::memory::Memory;
-use super::subscript::Names;
+use super::subscript::PointNames;
 use super::tape::{Tape, Watched};
 use super::{InterpretError, Run};
 use crate::graph::Sdfg;
@@ -43,7 +43,7 @@ pub fn run(
         connectors.push(&number.connector);
         values.push(memory.buffers[buffer][position]);
     }
-    let names = Names { symbols, indices: vec![], elements: vec![] };
+    let names = PointNames { symbols, indices: vec![], elements: vec![] };
     let tape = Tape::compile(&operation.name, code, &connectors, &names, run)?;
     let mut watched = Watched::NOTHING;
     let Some(factor) = tape.eval(&values, &[], run.step, &mut Vec::new(), &mut watched) else { return Ok(false) };

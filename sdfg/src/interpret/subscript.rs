@@ -6,7 +6,7 @@ use crate::memlet::{Memlet, Range};
 use crate::symbol::{Bindings, Expr, SymbolError};
 
 /// What names mean at a point of a scope: the indices of the maps around it, which hide symbols of the same name.
-pub struct Names<'a> {
+pub struct PointNames<'a> {
     pub symbols: &'a Bindings,
     /// Outer to inner: name, and the smallest and largest value where they are known.
     pub indices: Vec<(String, Option<(i128, i128)>)>,
@@ -22,13 +22,13 @@ pub enum Integer {
         constant: i64,
         terms: Vec<(usize, i64)>,
     },
-    Call(Function, Box<Integer>, Box<Integer>),
+    Call(IntegerFunction, Box<Integer>, Box<Integer>),
     /// What the tasklet's read of this number found.
     Element(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Function {
+pub enum IntegerFunction {
     Add,
     Sub,
     Mul,
@@ -39,7 +39,7 @@ pub enum Function {
 }
 
 impl Integer {
-    pub fn compile(e: &Expr, names: &Names) -> Result<Integer, SymbolError> {
+    pub fn compile(e: &Expr, names: &PointNames) -> Result<Integer, SymbolError> {
         let overflow = || SymbolError::Overflow(e.to_string());
         let (function, a, b) = match e {
             Expr::Int(value) => return Ok(Integer::Affine { constant: *value, terms: vec![] }),
@@ -56,27 +56,31 @@ impl Integer {
                 let at = names.elements.iter().position(|element| element == e);
                 return at.map(Integer::Element).ok_or_else(|| SymbolError::Element(e.to_string()));
             }
-            Expr::Add(a, b) => (Function::Add, a, b),
-            Expr::Sub(a, b) => (Function::Sub, a, b),
-            Expr::Mul(a, b) => (Function::Mul, a, b),
-            Expr::FloorDiv(a, b) => (Function::FloorDiv, a, b),
-            Expr::Mod(a, b) => (Function::Mod, a, b),
-            Expr::Min(a, b) => (Function::Min, a, b),
-            Expr::Max(a, b) => (Function::Max, a, b),
+            Expr::Add(a, b) => (IntegerFunction::Add, a, b),
+            Expr::Sub(a, b) => (IntegerFunction::Sub, a, b),
+            Expr::Mul(a, b) => (IntegerFunction::Mul, a, b),
+            Expr::FloorDiv(a, b) => (IntegerFunction::FloorDiv, a, b),
+            Expr::Mod(a, b) => (IntegerFunction::Mod, a, b),
+            Expr::Min(a, b) => (IntegerFunction::Min, a, b),
+            Expr::Max(a, b) => (IntegerFunction::Max, a, b),
         };
         let (a, b) = (Integer::compile(a, names)?, Integer::compile(b, names)?);
         if let (Some(x), Some(y)) = (a.constant(), b.constant()) {
             let value = function.checked(x, y).ok_or_else(|| {
-                let divides = matches!(function, Function::FloorDiv | Function::Mod) && y == 0;
+                let divides = matches!(function, IntegerFunction::FloorDiv | IntegerFunction::Mod) && y == 0;
                 if divides { SymbolError::DivisionByZero(e.to_string()) } else { overflow() }
             })?;
             return Ok(Integer::Affine { constant: value, terms: vec![] });
         }
         match (function, &a, &b) {
-            (Function::Add, Integer::Affine { .. }, Integer::Affine { .. }) => a.plus(&b, 1).ok_or_else(overflow),
-            (Function::Sub, Integer::Affine { .. }, Integer::Affine { .. }) => a.plus(&b, -1).ok_or_else(overflow),
-            (Function::Mul, Integer::Affine { .. }, _) if b.constant().is_some() => a.times(b.constant().unwrap_or(1)).ok_or_else(overflow),
-            (Function::Mul, _, Integer::Affine { .. }) if a.constant().is_some() => b.times(a.constant().unwrap_or(1)).ok_or_else(overflow),
+            (IntegerFunction::Add, Integer::Affine { .. }, Integer::Affine { .. }) => a.plus(&b, 1).ok_or_else(overflow),
+            (IntegerFunction::Sub, Integer::Affine { .. }, Integer::Affine { .. }) => a.plus(&b, -1).ok_or_else(overflow),
+            (IntegerFunction::Mul, Integer::Affine { .. }, _) if b.constant().is_some() => {
+                a.times(b.constant().unwrap_or(1)).ok_or_else(overflow)
+            }
+            (IntegerFunction::Mul, _, Integer::Affine { .. }) if a.constant().is_some() => {
+                b.times(a.constant().unwrap_or(1)).ok_or_else(overflow)
+            }
             _ => Ok(Integer::Call(function, Box::new(a), Box::new(b))),
         }
     }
@@ -129,7 +133,7 @@ impl Integer {
     }
 
     /// Bounds of the value over all iterations, where they are known.
-    pub fn hull(&self, names: &Names) -> Option<(i128, i128)> {
+    pub fn hull(&self, names: &PointNames) -> Option<(i128, i128)> {
         match self {
             Integer::Affine { constant, terms } => {
                 let (mut low, mut high) = (i128::from(*constant), i128::from(*constant));
@@ -145,40 +149,40 @@ impl Integer {
             Integer::Call(function, a, b) => {
                 let (a, b) = (a.hull(names)?, b.hull(names)?);
                 match function {
-                    Function::Add => Some((a.0.checked_add(b.0)?, a.1.checked_add(b.1)?)),
-                    Function::Sub => Some((a.0.checked_sub(b.1)?, a.1.checked_sub(b.0)?)),
-                    Function::Min => Some((a.0.min(b.0), a.1.min(b.1))),
-                    Function::Max => Some((a.0.max(b.0), a.1.max(b.1))),
-                    Function::Mul | Function::FloorDiv | Function::Mod => None,
+                    IntegerFunction::Add => Some((a.0.checked_add(b.0)?, a.1.checked_add(b.1)?)),
+                    IntegerFunction::Sub => Some((a.0.checked_sub(b.1)?, a.1.checked_sub(b.0)?)),
+                    IntegerFunction::Min => Some((a.0.min(b.0), a.1.min(b.1))),
+                    IntegerFunction::Max => Some((a.0.max(b.0), a.1.max(b.1))),
+                    IntegerFunction::Mul | IntegerFunction::FloorDiv | IntegerFunction::Mod => None,
                 }
             }
         }
     }
 }
 
-impl Function {
+impl IntegerFunction {
     fn checked(self, a: i64, b: i64) -> Option<i64> {
         match self {
-            Function::Add => a.checked_add(b),
-            Function::Sub => a.checked_sub(b),
-            Function::Mul => a.checked_mul(b),
-            Function::FloorDiv => {
+            IntegerFunction::Add => a.checked_add(b),
+            IntegerFunction::Sub => a.checked_sub(b),
+            IntegerFunction::Mul => a.checked_mul(b),
+            IntegerFunction::FloorDiv => {
                 let quotient = a.checked_div(b)?;
                 Some(if a % b != 0 && ((a < 0) != (b < 0)) { quotient - 1 } else { quotient })
             }
-            Function::Mod => {
+            IntegerFunction::Mod => {
                 let remainder = a.checked_rem(b)?;
                 Some(if remainder != 0 && ((remainder < 0) != (b < 0)) { remainder + b } else { remainder })
             }
-            Function::Min => Some(a.min(b)),
-            Function::Max => Some(a.max(b)),
+            IntegerFunction::Min => Some(a.min(b)),
+            IntegerFunction::Max => Some(a.max(b)),
         }
     }
 }
 
 /// Where the one element of a memlet lies.
 #[derive(Clone, Debug)]
-pub struct Access {
+pub struct ElementAccess {
     pub buffer: usize,
     pub place: ElementAddress,
     /// The memlet as it prints, for errors.
@@ -201,14 +205,14 @@ pub struct Dim {
 }
 
 /// One element of a buffer, the fill value of a memlet, or nothing that exists.
-pub enum Element {
+pub enum LocatedElement {
     At(usize),
     Fill(f64),
     Outside,
 }
 
-impl Access {
-    pub fn compile(user: &str, memlet: &Memlet, slot: &Slot, names: &Names) -> Result<Access, InterpretError> {
+impl ElementAccess {
+    pub fn compile(user: &str, memlet: &Memlet, slot: &Slot, names: &PointNames) -> Result<ElementAccess, InterpretError> {
         if memlet.subset.len() != slot.shape.len() {
             return Err(InterpretError::Rank { user: user.into(), memlet: memlet.to_string(), rank: slot.shape.len() });
         }
@@ -228,7 +232,7 @@ impl Access {
         }
         let place = if inside { linear(slot.base, &dims) } else { None };
         let place = place.unwrap_or(ElementAddress::Checked { base: slot.base, dims, fill: memlet.fill });
-        Ok(Access { buffer: slot.buffer, place, memlet: memlet.to_string() })
+        Ok(ElementAccess { buffer: slot.buffer, place, memlet: memlet.to_string() })
     }
 
     /// The reads whose values are subscripts.
@@ -238,24 +242,24 @@ impl Access {
     }
 
     #[inline]
-    pub fn locate(&self, at: &[i64], reads: &[f64]) -> Element {
+    pub fn locate(&self, at: &[i64], reads: &[f64]) -> LocatedElement {
         match &self.place {
             ElementAddress::Inside { base, terms } => {
                 let mut position = *base;
                 for (index, coefficient) in terms {
                     position += coefficient * at[*index];
                 }
-                Element::At(position as usize)
+                LocatedElement::At(position as usize)
             }
             ElementAddress::Checked { base, dims, fill } => {
                 let mut position = *base;
                 for dim in dims {
                     match dim.subscript.eval_with(at, reads) {
                         Some(value) if value >= 0 && (value as u64) < dim.size as u64 => position += value as usize * dim.stride,
-                        _ => return fill.map_or(Element::Outside, Element::Fill),
+                        _ => return fill.map_or(LocatedElement::Outside, LocatedElement::Fill),
                     }
                 }
-                Element::At(position)
+                LocatedElement::At(position)
             }
         }
     }

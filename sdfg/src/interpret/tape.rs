@@ -1,6 +1,6 @@
 //! Scalar code as a flat list of instructions over a stack.
 
-use super::subscript::{Integer, Names};
+use super::subscript::{Integer, PointNames};
 use super::{InterpretError, Run};
 use crate::philox;
 use crate::scalar::{Binary, Scalar, Unary};
@@ -42,7 +42,7 @@ pub struct Tape {
 
 impl Tape {
     /// `connectors` are those of the tasklet's reads, in order.
-    pub fn compile(user: &str, code: &Scalar, connectors: &[&str], names: &Names, run: &Run) -> Result<Tape, InterpretError> {
+    pub fn compile(user: &str, code: &Scalar, connectors: &[&str], names: &PointNames, run: &Run) -> Result<Tape, InterpretError> {
         let mut tape = Tape::default();
         let mut failure = None;
         let integer = |e: &Expr| Integer::compile(e, names).map_err(|source| InterpretError::Symbol { user: user.into(), source });

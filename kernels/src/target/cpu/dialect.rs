@@ -5,19 +5,19 @@ use crate::emit::printer::c_type;
 use crate::emit::scalar::{combined, extreme};
 use crate::error::KernelError;
 use crate::loopnest::{BankedRows, Element, MemorySpace};
-use crate::target::cpu::direct::Operand;
+use crate::target::cpu::direct::DirectOperand;
 use indexmap::IndexMap;
 use sdfg::{Combine, Dtype};
 use std::collections::BTreeMap;
 
 /// The printer of C.
-pub type Printer<'a> = crate::emit::printer::Printer<'a, C>;
+pub type CPrinter<'a> = crate::emit::printer::Printer<'a, C>;
 
 /// What a printer of C has besides.
 #[derive(Default)]
 pub struct C {
     /// Copies of what maps read through windows, with the fill around them.
-    pub padded: IndexMap<String, Operand>,
+    pub padded: IndexMap<String, DirectOperand>,
 }
 
 impl TargetDialect for C {
@@ -26,7 +26,7 @@ impl TargetDialect for C {
     const LONG_SUMS: bool = true;
     const BLENDS: bool = true;
 
-    fn place(printer: &mut Printer, element: &Element) -> Result<String, KernelError> {
+    fn place(printer: &mut CPrinter, element: &Element) -> Result<String, KernelError> {
         let tensor = printer.tensor(&element.data)?;
         let name = printer.identifier(&element.data);
         if printer.is_value(tensor) {
@@ -44,7 +44,7 @@ impl TargetDialect for C {
         Ok(format!("{name}[{}]", printer.position(element)?))
     }
 
-    fn load(printer: &Printer, element: &Element, place: String) -> Result<String, KernelError> {
+    fn load(printer: &CPrinter, element: &Element, place: String) -> Result<String, KernelError> {
         let tensor = printer.tensor(&element.data)?;
         Ok(match tensor.space {
             MemorySpace::Heap { .. } if tensor.dtype == Dtype::Bf16 => format!("load_bf16({place})"),
@@ -54,7 +54,7 @@ impl TargetDialect for C {
     }
 
     /// Windows are read from a copy that is made before the first point: each element is read several times, and asked for once.
-    fn padded(printer: &mut Printer, element: &Element) -> Result<Option<String>, KernelError> {
+    fn padded(printer: &mut CPrinter, element: &Element) -> Result<Option<String>, KernelError> {
         let nest = printer.nest;
         let indices = || nest.outer.iter().chain(nest.groups.iter().flat_map(|g| &g.loops)).filter(|l| l.count > 1);
         let several = |e: &sdfg::Expr| e.symbols().iter().filter(|s| indices().any(|l| l.index == **s)).count() > 1;
@@ -79,7 +79,7 @@ impl TargetDialect for C {
         Ok(Some(format!("(*({}))", printer.start(&operand, &BTreeMap::new())?)))
     }
 
-    fn store(printer: &Printer, element: &Element, place: &str, value: &str) -> Result<String, KernelError> {
+    fn store(printer: &CPrinter, element: &Element, place: &str, value: &str) -> Result<String, KernelError> {
         let tensor = printer.tensor(&element.data)?;
         Ok(match (&tensor.space, c_type(tensor.dtype)) {
             (MemorySpace::Heap { .. }, Some("uint16_t")) => format!("{place} = store_bf16({value});"),
@@ -88,7 +88,7 @@ impl TargetDialect for C {
         })
     }
 
-    fn held_value(printer: &mut Printer, element: &Element) -> Result<String, KernelError> {
+    fn held_value(printer: &mut CPrinter, element: &Element) -> Result<String, KernelError> {
         printer.place(element)
     }
 

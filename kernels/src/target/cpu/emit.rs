@@ -3,16 +3,16 @@
 use crate::emit::functions;
 use crate::emit::long_sum::{has_total, total_of};
 use crate::emit::printer::c_type;
-use crate::emit::scalar::Names;
+use crate::emit::scalar::NamePrinter;
 use crate::emit::scalar::combined;
 use crate::error::KernelError;
 use crate::in_place;
 use crate::kernel::{ArgumentAccess, KernelSpec};
 use crate::loopnest::{LoopNest, MemorySpace, Tag, Tile};
-use crate::processor::Block;
+use crate::processor::PanelBlock;
 use crate::runtime::dropout::Mask;
 use crate::target::cpu::dialect::C;
-pub(crate) use crate::target::cpu::dialect::Printer;
+pub(crate) use crate::target::cpu::dialect::CPrinter;
 use crate::target::cpu::direct::PRELUDE;
 use sdfg::config::KernelConfig;
 use sdfg::{Combine, Dtype};
@@ -67,7 +67,7 @@ pub struct CSource {
 /// Element types and accesses that kernels do not have.
 pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result<CSource, KernelError> {
     let double = nest.tensors.values().any(|t| t.dtype == Dtype::F64);
-    let mut printer = Printer::new(spec, nest, config, double, C::default());
+    let mut printer = CPrinter::new(spec, nest, config, double, C::default());
     for tile in nest.tiles.iter().filter(|t| t.is_ragged()) {
         let whole = printer.given(format!("whole_{}", printer.index(&tile.index)), tile.count);
         let size = printer.symbol(&Tile::symbol(&tile.index));
@@ -179,7 +179,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         text += &products.calls(double);
     }
     if !printer.functions.is_empty() || !printer.dialect.padded.is_empty() {
-        text += &format!("\n#ifndef VEC_BYTES\n#define VEC_BYTES {}\n#endif\n{PRELUDE}", Block::native().vector);
+        text += &format!("\n#ifndef VEC_BYTES\n#define VEC_BYTES {}\n#endif\n{PRELUDE}", PanelBlock::native().vector);
         printer.functions.values().for_each(|function| text += function);
     }
     let declarations: Vec<&str> = points.iter().map(|(d, _)| d).chain(parameters.iter().map(|(d, _, _)| d)).map(String::as_str).collect();
@@ -299,7 +299,7 @@ pub(crate) fn header(spec: &KernelSpec, nest: &LoopNest) -> String {
 }
 
 /// Loops that combine the partial results of each reduction over outer indices.
-fn finish(printer: &mut Printer) -> Result<(), KernelError> {
+fn finish(printer: &mut CPrinter) -> Result<(), KernelError> {
     let nest = printer.nest;
     let mut which = 0;
     for (data, tensor) in &nest.tensors {
@@ -332,7 +332,7 @@ fn finish(printer: &mut Printer) -> Result<(), KernelError> {
         let held = if combine == Combine::Sum { "double" } else { "real" };
         let long = Some(format!("long_{name}")).filter(|long| printer.integers.contains_key(long));
         let total = total_of(&name);
-        let totals = |printer: &mut Printer, into: &str, depth: usize| {
+        let totals = |printer: &mut CPrinter, into: &str, depth: usize| {
             if let Some(long) = &long {
                 printer.line(depth, format!("if ({long}) {into} += ((const double *)(part - at_{name} + at_{total}))[{source}];"));
             }

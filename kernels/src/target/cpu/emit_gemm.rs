@@ -6,8 +6,8 @@ use crate::emit::printer::Prepared;
 use crate::emit::scalar::value;
 use crate::error::KernelError;
 use crate::loopnest::{Element, LoopGroup, MemorySpace, NestTensor, Tile};
-use crate::processor::{Block, near};
-use crate::target::cpu::emit::Printer;
+use crate::processor::{PanelBlock, near};
+use crate::target::cpu::emit::CPrinter;
 use sdfg::{Dtype, Expr};
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ impl Lines {
     /// where a tile by itself would pack them (`lie_well` in `gemm.c`), and where so many columns pass that instructions with
     /// shorter addresses win back what packing takes. Rows that are neighbours are packed twice in less time than they are brought
     /// to a farther cache and back.
-    fn want_packing(&self, block: Block, width: i64, passing: i64, (tiles, tile): (i64, i64)) -> bool {
+    fn want_packing(&self, block: PanelBlock, width: i64, passing: i64, (tiles, tile): (i64, i64)) -> bool {
         match (self.step, self.row) {
             (1, row) if !self.fixed && block.reads_rows() => passing > 2 * width && row * self.bytes % 2048 == 0,
             (1, _) => self.fixed || passing > 16 * width,
@@ -48,7 +48,7 @@ impl Lines {
     }
 }
 
-impl Printer<'_> {
+impl CPrinter<'_> {
     /// C text of a pointer to an element with some indices at their first iteration.
     pub(super) fn pointer(&mut self, element: &Element, first: &BTreeMap<String, Expr>) -> Result<String, KernelError> {
         let subscripts = element.subscripts.iter().map(|e| e.substitute(first)).collect();

@@ -1,6 +1,6 @@
 //! Runs a generated kernel: shares its points among the workers and combines their partial results.
 
-use crate::c_form::{CForm, GeneratedC, Stage};
+use crate::c_form::{CForm, GeneratedC, KernelStage};
 use crate::caches::largest_cache;
 use crate::error::KernelError;
 use crate::executable::Executable;
@@ -29,7 +29,7 @@ pub struct MapKernel {
     row: dropout::DrawRowFn,
     stream: stream::Stream,
     streams: bool,
-    stages: Vec<Stage>,
+    stages: Vec<KernelStage>,
     phases: Vec<Phase>,
     /// What the points touch.
     touched: PartitionedNest,
@@ -153,19 +153,19 @@ impl MapKernel {
 }
 
 /// The stages of a kernel's run.
-fn stages(source: &CSource, entry: &Entry) -> Vec<Stage> {
+fn stages(source: &CSource, entry: &Entry) -> Vec<KernelStage> {
     let mut stages = Vec::new();
     if entry.prepare.is_some() {
-        stages.push(Stage::Prepare);
+        stages.push(KernelStage::Prepare);
     }
-    stages.push(Stage::Points);
+    stages.push(KernelStage::Points);
     if entry.finish.is_some() {
         for (which, partial) in source.partials.iter().enumerate() {
             // Sharing costs a few microseconds: only for what takes longer.
             match (partial.elements < 1 << 14, stages.last_mut()) {
-                (true, Some(Stage::Combine(_, end))) if *end == which => *end += 1,
-                (true, _) => stages.push(Stage::Combine(which, which + 1)),
-                (false, _) => stages.push(Stage::CombineShared(which)),
+                (true, Some(KernelStage::Combine(_, end))) if *end == which => *end += 1,
+                (true, _) => stages.push(KernelStage::Combine(which, which + 1)),
+                (false, _) => stages.push(KernelStage::CombineShared(which)),
             }
         }
     }
@@ -258,12 +258,12 @@ impl MapKernel {
         }
     }
 
-    fn stage(&self, stage: Stage) -> Phase {
+    fn stage(&self, stage: KernelStage) -> Phase {
         let touch = |place: PhaseMemory, written: bool, part: AccessedPart| Touch { place, written, part };
         let reads = || self.touched.touches.iter().filter(|t| !t.written);
         let targets = |which: std::ops::Range<usize>| which.filter_map(|n| self.source.partials[n].argument);
         match stage {
-            Stage::Prepare => {
+            KernelStage::Prepare => {
                 let mut touches: Vec<Touch> = reads().map(|t| touch(t.place, false, AccessedPart::Whole)).collect();
                 if !self.source.packed.is_empty() {
                     touches.retain(|t| matches!(t.place, PhaseMemory::Argument(n) if self.source.packed.contains(&n)));
@@ -271,7 +271,7 @@ impl MapKernel {
                 touches.push(touch(PhaseMemory::Shared, true, AccessedPart::Whole));
                 Phase { spread: Spread::Items { count: self.source.preparations, parts: i64::MAX }, touches }
             }
-            Stage::Points => {
+            KernelStage::Points => {
                 let mut touches = self.touched.touches.clone();
                 if self.entry.prepare.is_some() {
                     touches.push(touch(PhaseMemory::Shared, false, AccessedPart::Whole));
@@ -280,13 +280,13 @@ impl MapKernel {
                 // Parts small enough that fast workers help slow ones and deadlines are seen.
                 Phase { spread: Spread::Items { count: self.source.points, parts: PARTS }, touches }
             }
-            Stage::Combine(from, to) => {
+            KernelStage::Combine(from, to) => {
                 let mut touches: Vec<Touch> =
                     targets(from..to).map(|n| touch(PhaseMemory::Argument(n), true, AccessedPart::Whole)).collect();
                 touches.push(touch(PhaseMemory::Own, false, AccessedPart::Whole));
                 Phase { spread: Spread::Alone, touches }
             }
-            Stage::CombineShared(which) => {
+            KernelStage::CombineShared(which) => {
                 let mut touches: Vec<Touch> =
                     targets(which..which + 1).map(|n| touch(PhaseMemory::Argument(n), true, AccessedPart::Whole)).collect();
                 touches.push(touch(PhaseMemory::Own, false, AccessedPart::Whole));
@@ -322,12 +322,12 @@ impl Executable for MapKernel {
         // SAFETY (all): as promised by the caller.
         unsafe {
             match self.stages[phase] {
-                Stage::Prepare => self.prepare(worker, share, run, &pointers),
-                Stage::Points => return self.points(worker, share, run, &pointers),
-                Stage::Combine(from, to) => {
+                KernelStage::Prepare => self.prepare(worker, share, run, &pointers),
+                KernelStage::Points => return self.points(worker, share, run, &pointers),
+                KernelStage::Combine(from, to) => {
                     (from..to).for_each(|which| self.combine(which, 0, self.source.partials[which].steps, run, &pointers));
                 }
-                Stage::CombineShared(which) => {
+                KernelStage::CombineShared(which) => {
                     let (workers, steps) = (run.context.pool.workers(), self.source.partials[which].steps);
                     let (from, to) = match share {
                         WorkerShare::All => (0, workers),

@@ -1,9 +1,9 @@
 //! Prefetch in C: a product gets the addresses of its factors at the next point of the outer range, and loads them into the cache.
 
 use crate::loopnest::{Element, Tag};
-use crate::target::cpu::dialect::Printer;
+use crate::target::cpu::dialect::CPrinter;
 
-impl Printer<'_> {
+impl CPrinter<'_> {
     /// C texts of where the next point finds two factors, given where this one does and whether each is wanted; `0` where all points
     /// find it at one place, or it is made inside.
     pub fn next(&mut self, factors: [(&Element, &str, bool); 2], level: usize) -> [String; 2] {

@@ -9,7 +9,7 @@ use crate::in_place::{self, InPlace};
 use crate::kernel::KernelSpec;
 use crate::loopnest::partition::PartitionedNest;
 use crate::maps::{self, MapSpace};
-use crate::processor::{Block, cores};
+use crate::processor::{PanelBlock, cores};
 use crate::split_blocked_dims;
 use crate::target::cpu::emit::CSource;
 use crate::target::cpu::gemm_library::{ContractionKernel, ContractionSpace};
@@ -113,7 +113,7 @@ pub fn precompile(kernels: &[(KernelSpec, KernelConfig)], toolchain: &Toolchain,
 
 /// Columns of a panel of f32: as many as products take at once on this processor.
 fn width() -> usize {
-    Block::native().width(4)
+    PanelBlock::native().width(4)
 }
 
 /// Whether some subscript of a scope is an element of a container.

@@ -12,7 +12,7 @@ use crate::emit::reduction::nan_seen;
 use crate::emit::scalar::{constant, value};
 use crate::error::KernelError;
 use crate::loopnest::{Element, ForLoop, LoopGroup, MemorySpace, NestStatement, slope};
-use crate::target::cpu::emit::Printer;
+use crate::target::cpu::emit::CPrinter;
 use sdfg::{Combine, Dtype, Expr, Scalar};
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ struct WindowLoops {
     combine: Combine,
 }
 
-impl Printer<'_> {
+impl CPrinter<'_> {
     /// Prints a group that does nothing but reduce small windows; says whether it is one.
     pub fn window_reduction(&mut self, group: &LoopGroup, depth: usize) -> Result<bool, KernelError> {
         let [statement] = group.statements.as_slice() else { return Ok(false) };

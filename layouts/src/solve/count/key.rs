@@ -22,11 +22,11 @@ impl Key {
 }
 
 /// Where the values of each variable stand.
-pub struct Places(Vec<(usize, u32, u32)>);
+pub struct KeyLayout(Vec<(usize, u32, u32)>);
 
-impl Places {
+impl KeyLayout {
     /// `None` if all variables together have too many values.
-    pub fn of(part: &Subproblem) -> Option<Places> {
+    pub fn of(part: &Subproblem) -> Option<KeyLayout> {
         let (mut word, mut shift) = (0, 0);
         let place = |domain: &Vec<u16>| {
             let bits = usize::BITS - (domain.len().max(1) - 1).leading_zeros();
@@ -37,7 +37,7 @@ impl Places {
             shift += bits;
             (word < WORDS).then_some(place)
         };
-        part.domains.iter().map(place).collect::<Option<Vec<_>>>().map(Places)
+        part.domains.iter().map(place).collect::<Option<Vec<_>>>().map(KeyLayout)
     }
 
     /// The value number `at` of a variable's domain.
@@ -64,7 +64,7 @@ mod tests {
     fn every_variable_has_bits_of_its_own() {
         let part = |sizes: &[u16]| Subproblem { domains: sizes.iter().map(|n| (0..*n).collect()).collect(), rows: vec![] };
         let sizes: Vec<u16> = (0..30).map(|n| [1, 2, 3, 64, 65, 100][n % 6]).collect();
-        let places = Places::of(&part(&sizes)).unwrap();
+        let places = KeyLayout::of(&part(&sizes)).unwrap();
         let mut all = Key::default();
         for (variable, size) in sizes.iter().enumerate() {
             let mask = places.mask(variable);
@@ -74,6 +74,6 @@ mod tests {
             assert!(keys.iter().all(|key| key.without(mask) == Key::default()));
             assert!((1..keys.len()).all(|n| !keys[..n].contains(&keys[n])));
         }
-        assert!(Places::of(&part(&[100; 40])).is_none());
+        assert!(KeyLayout::of(&part(&[100; 40])).is_none());
     }
 }

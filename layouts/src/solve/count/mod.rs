@@ -18,13 +18,13 @@ use crate::model::cost::Cost;
 use crate::model::network::{Network, Subproblem};
 use crate::model::selection_model::Model;
 use crate::solve::dual::{Dual, LowerBounds};
-use key::Places;
-use sparse::{Room, Table, Terms, Work, eliminated};
+use key::KeyLayout;
+use sparse::{CountingWork, Room, SparseTable, Terms, eliminated};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use ways::Unit;
+use ways::CostUnit;
 
 /// Steps between the bound and the limit to which costs are rounded if exact tables are too long: the finest that fits. The
 /// last is tried first, and tells whether to split.
@@ -99,7 +99,7 @@ pub fn within(model: &Model, limit: Cost, effort: Effort, watch: &(dyn Fn(usize,
     let count = || {
         let mut sum = Count::NONE;
         while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let mut work = Work { left: share, one: effort.one };
+            let mut work = CountingWork { left: share, one: effort.one };
             let found = match watch(done.load(Ordering::Relaxed), all.len()) {
                 true => settled(one, slack, SPLITS, &mut work),
                 false => Count::UNKNOWN,
@@ -119,12 +119,12 @@ pub fn within(model: &Model, limit: Cost, effort: Effort, watch: &(dyn Fn(usize,
 
 /// The same with costs above the bound rounded to multiples of `step` picoseconds; `None` if the program is too wide for that.
 pub fn rounded(model: &Model, limit: Cost, step: Cost) -> Option<Count> {
-    let mut work = Work { left: Effort::BRIEF.all, one: Effort::BRIEF.one };
+    let mut work = CountingWork { left: Effort::BRIEF.all, one: Effort::BRIEF.one };
     programs(model, limit).iter().try_fold(Count::NONE, |sum, one| Some(sum.plus(one.rounded(step, &mut work)?)))
 }
 
 /// Counts as finely as the work left allows. Steps are of the largest slack: who has less has fewer of them.
-fn settled(one: &Bounded, slack: Cost, splits: usize, work: &mut Work) -> Count {
+fn settled(one: &Bounded, slack: Cost, splits: usize, work: &mut CountingWork) -> Count {
     let (coarsest, finer) = (STEPS[STEPS.len() - 1], &STEPS[..STEPS.len() - 1]);
     let Some(coarse) = one.rounded(slack / coarsest, work) else {
         let widest = (0..one.part.domains.len()).max_by_key(|v| (one.part.domains[*v].len(), one.network.touching[*v].len(), Reverse(*v)));
@@ -135,7 +135,7 @@ fn settled(one: &Bounded, slack: Cost, splits: usize, work: &mut Work) -> Count 
     if coarse.most == Some(coarse.least) {
         return coarse;
     }
-    let exact = one.counted(Unit::Exact, work).map(|n| Count::between(n, n));
+    let exact = one.counted(CostUnit::Exact, work).map(|n| Count::between(n, n));
     exact.or_else(|| finer.iter().find_map(|steps| one.rounded(slack / steps, work))).unwrap_or(coarse)
 }
 
@@ -194,16 +194,16 @@ impl Bounded {
         Bounded { network: self.network.clone(), part: self.part.with(variable, value), dual: self.dual.clone(), ..*self }.tight()
     }
 
-    fn rounded(&self, step: Cost, work: &mut Work) -> Option<Count> {
+    fn rounded(&self, step: Cost, work: &mut CountingWork) -> Option<Count> {
         let step = step.max(1);
-        let most = self.counted(Unit::Down(step), work)?;
-        Some(Count::between(self.counted(Unit::Up(step), work)?, most))
+        let most = self.counted(CostUnit::Down(step), work)?;
+        Some(Count::between(self.counted(CostUnit::Up(step), work)?, most))
     }
 
     /// The number of choices that cost at most the slack above the bound; `None` if the tables grow too long.
-    fn counted(&self, unit: Unit, work: &mut Work) -> Option<u128> {
+    fn counted(&self, unit: CostUnit, work: &mut CountingWork) -> Option<u128> {
         let (part, slack, most) = (&self.part, self.slack, unit.most(self.slack));
-        let (places, mut room) = (Places::of(part)?, Room::new(work));
+        let (places, mut room) = (KeyLayout::of(part)?, Room::new(work));
         let terms = Terms { part, places: &places, slack, unit };
         let mut tables = Vec::new();
         for (variable, held) in self.dual.held().iter().enumerate() {
@@ -215,7 +215,7 @@ impl Bounded {
         let mut open: BTreeSet<usize> = (0..part.domains.len()).filter(|v| part.domains[*v].len() > 1).collect();
         while let Some(variable) = next(&tables, &open, part) {
             open.remove(&variable);
-            let (mine, others): (Vec<Table>, Vec<Table>) = tables.into_iter().partition(|t| t.scope().contains(&variable));
+            let (mine, others): (Vec<SparseTable>, Vec<SparseTable>) = tables.into_iter().partition(|t| t.scope().contains(&variable));
             tables = others;
             tables.push(eliminated(mine, Some(variable), most, &places, &mut room)?);
         }
@@ -225,11 +225,11 @@ impl Bounded {
 }
 
 /// The variable whose elimination makes the shortest table, if which values go together were left to chance.
-fn next(tables: &[Table], open: &BTreeSet<usize>, part: &Subproblem) -> Option<usize> {
+fn next(tables: &[SparseTable], open: &BTreeSet<usize>, part: &Subproblem) -> Option<usize> {
     let length = |variable: usize| {
         let mine = || tables.iter().filter(|t| t.scope().contains(&variable));
         let mut times: BTreeMap<usize, i32> = BTreeMap::new();
-        mine().flat_map(Table::scope).for_each(|v| *times.entry(*v).or_default() += 1);
+        mine().flat_map(SparseTable::scope).for_each(|v| *times.entry(*v).or_default() += 1);
         let entries: f64 = mine().map(|t| (t.len().max(1) as f64).log2()).sum();
         let shared: f64 = times.iter().map(|(v, times)| f64::from(*times - 1) * (part.domains[*v].len() as f64).log2()).sum();
         entries - shared

@@ -1,7 +1,7 @@
 //! Tables of ways, by the values of some variables; combinations that cannot be within the limit have no entry.
 
-use super::key::{Key, Places};
-use super::ways::{Unit, Ways};
+use super::key::{Key, KeyLayout};
+use super::ways::{CostUnit, Ways};
 use crate::model::cost::Cost;
 use crate::model::network::{CostFunction, Subproblem};
 use std::collections::{BTreeSet, HashMap};
@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 const ENTRIES: usize = 1 << 22;
 
 /// Additions that counts may take.
-pub struct Work {
+pub struct CountingWork {
     /// All that come from now on.
     pub left: u64,
     /// Each.
@@ -21,11 +21,11 @@ pub struct Work {
 pub struct Room<'a> {
     entries: usize,
     additions: u64,
-    work: &'a mut Work,
+    work: &'a mut CountingWork,
 }
 
 impl<'a> Room<'a> {
-    pub fn new(work: &'a mut Work) -> Self {
+    pub fn new(work: &'a mut CountingWork) -> Self {
         Room { entries: ENTRIES, additions: work.one.min(work.left), work }
     }
 
@@ -45,17 +45,17 @@ impl<'a> Room<'a> {
     }
 }
 
-pub struct Table {
+pub struct SparseTable {
     /// Variables, and their bits in the keys.
     scope: BTreeSet<usize>,
     mask: Key,
     entries: Vec<(Key, Ways)>,
 }
 
-impl Table {
-    fn new(scope: BTreeSet<usize>, entries: Vec<(Key, Ways)>, places: &Places) -> Table {
+impl SparseTable {
+    fn new(scope: BTreeSet<usize>, entries: Vec<(Key, Ways)>, places: &KeyLayout) -> SparseTable {
         let mask = scope.iter().fold(Key::default(), |mask, v| mask.or(places.mask(*v)));
-        Table { scope, mask, entries }
+        SparseTable { scope, mask, entries }
     }
 
     pub fn scope(&self) -> &BTreeSet<usize> {
@@ -79,25 +79,25 @@ impl Table {
 /// What the terms of a cost are taken from, and how they are counted.
 pub struct Terms<'a> {
     pub part: &'a Subproblem,
-    pub places: &'a Places,
+    pub places: &'a KeyLayout,
     /// Terms above it are left out.
     pub slack: Cost,
-    pub unit: Unit,
+    pub unit: CostUnit,
 }
 
 impl Terms<'_> {
     /// What the functions gave to a variable, above the least of it.
-    pub fn held(&self, variable: usize, held: &[Cost], room: &mut Room) -> Option<Table> {
+    pub fn held(&self, variable: usize, held: &[Cost], room: &mut Room) -> Option<SparseTable> {
         let domain = &self.part.domains[variable];
         let least = domain.iter().map(|v| held[*v as usize]).min().unwrap_or(0);
         let above = domain.iter().map(|v| held[*v as usize] - least).enumerate().filter(|(_, above)| *above <= self.slack);
         let entries: Vec<_> = above.map(|(at, above)| (self.places.key(variable, at), Ways::once(self.unit.of(above)))).collect();
         room.take(entries.len(), 0)?;
-        Some(Table::new([variable].into(), entries, self.places))
+        Some(SparseTable::new([variable].into(), entries, self.places))
     }
 
     /// What is left of a function's cost, above the least of it.
-    pub fn left(&self, function: &CostFunction, rows: &[u32], shares: &[Vec<Cost>], room: &mut Room) -> Option<Table> {
+    pub fn left(&self, function: &CostFunction, rows: &[u32], shares: &[Vec<Cost>], room: &mut Room) -> Option<SparseTable> {
         let left = Left::new(function, shares, self.part, self.places);
         let rows: Vec<(u32, Cost)> = rows.iter().map(|row| (*row, left.least(*row))).collect();
         let least = rows.iter().map(|(_, total)| *total).min().unwrap_or(0);
@@ -107,7 +107,7 @@ impl Terms<'_> {
             entries.extend(total.map(|total| (key, Ways::once(self.unit.of(total - least)))));
             Some(())
         })?;
-        Some(Table::new(function.legs.iter().map(|leg| leg.variable).collect(), entries, self.places))
+        Some(SparseTable::new(function.legs.iter().map(|leg| leg.variable).collect(), entries, self.places))
     }
 }
 
@@ -116,13 +116,13 @@ struct Left<'a> {
     function: &'a CostFunction,
     shares: &'a [Vec<Cost>],
     part: &'a Subproblem,
-    places: &'a Places,
+    places: &'a KeyLayout,
     /// The least that a pattern asks, by leg.
     reach: Vec<Vec<Cost>>,
 }
 
 impl<'a> Left<'a> {
-    fn new(function: &'a CostFunction, shares: &'a [Vec<Cost>], part: &'a Subproblem, places: &'a Places) -> Self {
+    fn new(function: &'a CostFunction, shares: &'a [Vec<Cost>], part: &'a Subproblem, places: &'a KeyLayout) -> Self {
         let mut left = Left { function, shares, part, places, reach: Vec::new() };
         let least = |n: usize, p: u16| left.domain(n).iter().map(|v| left.asked(n, p, *v)).min().unwrap_or(Cost::MAX / 4);
         left.reach = (0..function.legs.len()).map(|n| (0..function.legs[n].patterns() as u16).map(|p| least(n, p)).collect()).collect();
@@ -169,11 +169,17 @@ impl<'a> Left<'a> {
 type Tell<'a> = &'a mut dyn FnMut(Key, Option<Cost>, usize) -> Option<()>;
 
 /// All tables at once, without one of their variables: the ways of all its values.
-pub fn eliminated(mut tables: Vec<Table>, variable: Option<usize>, most: Cost, places: &Places, room: &mut Room) -> Option<Table> {
+pub fn eliminated(
+    mut tables: Vec<SparseTable>,
+    variable: Option<usize>,
+    most: Cost,
+    places: &KeyLayout,
+    room: &mut Room,
+) -> Option<SparseTable> {
     // Short ones first: what they rule out is never looked at.
     tables.sort_by(|a, b| (a.len(), &a.scope).cmp(&(b.len(), &b.scope)));
     let count = tables.len();
-    let mut joint = Table::new(BTreeSet::new(), vec![(Key::default(), Ways::once(0))], places);
+    let mut joint = SparseTable::new(BTreeSet::new(), vec![(Key::default(), Ways::once(0))], places);
     room.take(joint.length(), 0)?;
     for (n, table) in tables.into_iter().enumerate() {
         let next = joined(&joint, &table, variable.filter(|_| n + 1 == count), most, places, room)?;
@@ -184,7 +190,7 @@ pub fn eliminated(mut tables: Vec<Table>, variable: Option<usize>, most: Cost, p
 }
 
 /// Two tables at once; without `gone` if it is given.
-fn joined(a: &Table, b: &Table, gone: Option<usize>, most: Cost, places: &Places, room: &mut Room) -> Option<Table> {
+fn joined(a: &SparseTable, b: &SparseTable, gone: Option<usize>, most: Cost, places: &KeyLayout, room: &mut Room) -> Option<SparseTable> {
     let shared = a.mask.and(b.mask);
     let gone_mask = gone.map_or(Key::default(), |v| places.mask(v));
     let mut partners: HashMap<Key, Vec<&(Key, Ways)>> = HashMap::new();
@@ -210,7 +216,7 @@ fn joined(a: &Table, b: &Table, gone: Option<usize>, most: Cost, places: &Places
     let mut entries: Vec<(Key, Ways)> = found.into_iter().collect();
     entries.sort_unstable_by_key(|(key, _)| *key);
     let scope = a.scope.union(&b.scope).copied().filter(|v| Some(*v) != gone).collect();
-    let table = Table::new(scope, entries, places);
+    let table = SparseTable::new(scope, entries, places);
     room.take(table.length(), 0)?;
     Some(table)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// The unit in which costs are counted.
 #[derive(Clone, Copy, Debug)]
-pub enum Unit {
+pub enum CostUnit {
     /// Picoseconds.
     Exact,
     /// So many picoseconds, rounded down: no choice within the limit is missed.
@@ -14,20 +14,20 @@ pub enum Unit {
     Up(Cost),
 }
 
-impl Unit {
+impl CostUnit {
     pub fn of(self, cost: Cost) -> Cost {
         match self {
-            Unit::Exact => cost,
-            Unit::Down(step) => cost / step,
-            Unit::Up(step) => (cost + step - 1) / step,
+            CostUnit::Exact => cost,
+            CostUnit::Down(step) => cost / step,
+            CostUnit::Up(step) => (cost + step - 1) / step,
         }
     }
 
     /// The largest sum of rounded costs that counts. Whole units that are at most the slack are at most the slack's whole units.
     pub fn most(self, slack: Cost) -> Cost {
         match self {
-            Unit::Exact => slack,
-            Unit::Down(step) | Unit::Up(step) => slack / step,
+            CostUnit::Exact => slack,
+            CostUnit::Down(step) | CostUnit::Up(step) => slack / step,
         }
     }
 }
@@ -146,9 +146,9 @@ mod tests {
     fn rounding_down_misses_none_and_rounding_up_adds_none() {
         for cost in 0..40 {
             for slack in 0..40 {
-                let within = |unit: Unit| unit.of(cost) <= unit.most(slack);
-                assert!(cost > slack || within(Unit::Down(7)), "{cost} of {slack}");
-                assert!(cost <= slack || !within(Unit::Up(7)), "{cost} of {slack}");
+                let within = |unit: CostUnit| unit.of(cost) <= unit.most(slack);
+                assert!(cost > slack || within(CostUnit::Down(7)), "{cost} of {slack}");
+                assert!(cost <= slack || !within(CostUnit::Up(7)), "{cost} of {slack}");
             }
         }
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// `constant + Σ coefficient · index`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Affine {
+pub struct AffineSubscript {
     pub constant: i64,
     pub slopes: BTreeMap<String, i64>,
 }
@@ -28,7 +28,7 @@ impl Indices {
     }
 
     /// The subscript as an affine form; `None` if it is none. Indices of size 1 do not count.
-    pub fn affine(&self, subscript: &Expr) -> Option<Affine> {
+    pub fn affine(&self, subscript: &Expr) -> Option<AffineSubscript> {
         let value = |at: Option<(&str, i64)>| {
             let lookup = |name: &str| match at {
                 Some((index, value)) if index == name => Some(value),
@@ -38,7 +38,7 @@ impl Indices {
             subscript.eval_with(&lookup).ok()
         };
         let constant = value(None)?;
-        let mut found = Affine { constant, slopes: BTreeMap::new() };
+        let mut found = AffineSubscript { constant, slopes: BTreeMap::new() };
         for index in subscript.symbols() {
             let size = self.sizes.get(&index).copied().unwrap_or(1);
             if size > 1 {
@@ -53,7 +53,7 @@ impl Indices {
     }
 
     /// The reach of rows or columns: one index of the output at most, and any number of reduced ones.
-    pub fn reach(&self, subscript: &Affine, output: Option<&str>) -> Option<Reach> {
+    pub fn reach(&self, subscript: &AffineSubscript, output: Option<&str>) -> Option<Reach> {
         let (mut kernel, mut stride) = (1, 1);
         for (index, slope) in &subscript.slopes {
             if *slope < 1 {

@@ -8,8 +8,8 @@ mod axes;
 mod nodes;
 mod pointwise;
 
-use super::layers::{ImageShape, Layer, LayerGraph, LayerKind, Window};
-use nodes::{DerivedNode, Nodes, Role};
+use super::layers::{ImageShape, Layer, LayerGraph, LayerKind, SlidingWindow};
+use nodes::{DerivedNode, NodeRole, Nodes};
 use sdfg::{Origin, Sdfg};
 
 /// An operation that is no layer of a network of one image.
@@ -39,30 +39,30 @@ pub fn layers(program: &Sdfg) -> Result<LayerGraph, NoLayer> {
         let behind = before.filter(|b| alone(*b)).map(|b| (&nodes.nodes[b].role, held[b]));
         let anchor = behind.map(|(_, layer)| graph.layers[layer].kind);
         let layer = match (&node.role, behind) {
-            (Role::Shift(weights), Some((Role::Anchor(LayerKind::Convolution | LayerKind::FullyConnected), layer)))
-                if !matches!(next, Some(Role::Factor(_))) =>
+            (NodeRole::Shift(weights), Some((NodeRole::Anchor(LayerKind::Convolution | LayerKind::FullyConnected), layer)))
+                if !matches!(next, Some(NodeRole::Factor(_))) =>
             {
                 absorb(&mut graph, layer, *weights, &node.name)
             }
             // A mean of a padded window divides by the number of elements at each place.
-            (Role::Factor(_), Some((Role::Anchor(LayerKind::Pooling), layer))) if node.per_place => {
+            (NodeRole::Factor(_), Some((NodeRole::Anchor(LayerKind::Pooling), layer))) if node.per_place => {
                 absorb(&mut graph, layer, 0, &node.name)
             }
-            (Role::Factor(weights), Some((Role::Shift(_), layer))) if anchor == Some(LayerKind::Scale) && !complete[layer] => {
+            (NodeRole::Factor(weights), Some((NodeRole::Shift(_), layer))) if anchor == Some(LayerKind::Scale) && !complete[layer] => {
                 graph.layers[layer].kind = LayerKind::BatchNorm;
                 complete[layer] = true;
                 absorb(&mut graph, layer, *weights, &node.name)
             }
-            (Role::Shift(weights), Some((Role::Factor(_), layer))) if anchor == Some(LayerKind::Scale) && !complete[layer] => {
+            (NodeRole::Shift(weights), Some((NodeRole::Factor(_), layer))) if anchor == Some(LayerKind::Scale) && !complete[layer] => {
                 complete[layer] = true;
                 absorb(&mut graph, layer, *weights, &node.name)
             }
-            (Role::Inside, _) => absorb(&mut graph, held[before.unwrap_or(0)], 0, &node.name),
+            (NodeRole::Inside, _) => absorb(&mut graph, held[before.unwrap_or(0)], 0, &node.name),
             (role, _) => {
                 let (kind, weights) = match role {
-                    Role::Anchor(kind) => (*kind, node.weights),
-                    Role::Shift(weights) | Role::Factor(weights) => (LayerKind::Scale, *weights),
-                    Role::Activation | Role::Inside => (LayerKind::Activation, 0),
+                    NodeRole::Anchor(kind) => (*kind, node.weights),
+                    NodeRole::Shift(weights) | NodeRole::Factor(weights) => (LayerKind::Scale, *weights),
+                    NodeRole::Activation | NodeRole::Inside => (LayerKind::Activation, 0),
                 };
                 let inputs = node.inputs.iter().map(|i| held[*i]).collect();
                 graph.layers.push(layer(node, kind, inputs, weights));
@@ -99,13 +99,13 @@ fn layer(node: &DerivedNode, kind: LayerKind, inputs: Vec<usize>, weights: u64) 
 }
 
 impl DerivedNode {
-    fn pointwise(name: &str, role: Role, input: usize, shape: ImageShape) -> DerivedNode {
+    fn pointwise(name: &str, role: NodeRole, input: usize, shape: ImageShape) -> DerivedNode {
         DerivedNode {
             name: name.to_string(),
             role,
             inputs: vec![input],
             shape,
-            window: Window::POINT,
+            window: SlidingWindow::POINT,
             groups: 1,
             weights: 0,
             flop: 0,

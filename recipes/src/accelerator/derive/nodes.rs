@@ -1,14 +1,14 @@
 //! Operations as nodes of a network: anchors, pointwise changes, and values of parameters alone, which are none.
 
-use super::super::layers::{ImageShape, LayerKind, Window};
+use super::super::layers::{ImageShape, LayerKind, SlidingWindow};
 use super::NoLayer;
-use super::axes::{Affine, Indices};
+use super::axes::{AffineSubscript, Indices};
 use sdfg::{Combine, Container, Op, Operand, Operation, Sdfg, Unit};
 use std::collections::BTreeMap;
 
 /// What a node does to the value that it reads.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Role {
+pub enum NodeRole {
     Anchor(LayerKind),
     /// An addition of parameters, of so many elements.
     Shift(u64),
@@ -22,10 +22,10 @@ pub enum Role {
 #[derive(Clone, Debug, PartialEq)]
 pub struct DerivedNode {
     pub name: String,
-    pub role: Role,
+    pub role: NodeRole,
     pub inputs: Vec<usize>,
     pub shape: ImageShape,
-    pub window: Window,
+    pub window: SlidingWindow,
     pub groups: usize,
     pub weights: u64,
     pub flop: u64,
@@ -78,9 +78,9 @@ impl<'a> Nodes<'a> {
             found.add(
                 &container.name,
                 DerivedNode {
-                    role: Role::Anchor(LayerKind::Input),
+                    role: NodeRole::Anchor(LayerKind::Input),
                     inputs: vec![],
-                    ..DerivedNode::pointwise(&container.name, Role::Inside, 0, shape)
+                    ..DerivedNode::pointwise(&container.name, NodeRole::Inside, 0, shape)
                 },
             );
         }
@@ -127,10 +127,10 @@ impl<'a> Nodes<'a> {
     }
 
     /// The subscripts of an operand's channels, rows and columns.
-    pub(super) fn subscripts(&self, operand: &Operand, indices: &Indices) -> Option<[Affine; 3]> {
+    pub(super) fn subscripts(&self, operand: &Operand, indices: &Indices) -> Option<[AffineSubscript; 3]> {
         let sizes = self.program.shape_of(&operand.data).ok()?;
         let axes = axes(sizes.len(), sizes.first().copied().unwrap_or(1))?;
-        let affine = |axis: Option<usize>| axis.map_or(Some(Affine::default()), |a| indices.affine(&operand.subscripts[a]));
+        let affine = |axis: Option<usize>| axis.map_or(Some(AffineSubscript::default()), |a| indices.affine(&operand.subscripts[a]));
         Some([affine(axes[0])?, affine(axes[1])?, affine(axes[2])?])
     }
 
@@ -151,8 +151,10 @@ impl<'a> Nodes<'a> {
             Op::Reduce { combine, .. } => self.reduction(operation, *combine, &active, shape, &indices, &own).map_err(|why| fault(&why)),
             Op::Softmax { .. } => {
                 let input = self.made[&active[0].data];
-                let node =
-                    DerivedNode { role: Role::Anchor(LayerKind::Softmax), ..DerivedNode::pointwise(&out.data, Role::Inside, input, shape) };
+                let node = DerivedNode {
+                    role: NodeRole::Anchor(LayerKind::Softmax),
+                    ..DerivedNode::pointwise(&out.data, NodeRole::Inside, input, shape)
+                };
                 self.add(&out.data, node);
                 Ok(())
             }
@@ -161,12 +163,12 @@ impl<'a> Nodes<'a> {
         }
     }
 
-    fn window(&self, reads: &[Affine; 3], indices: &Indices, own: &[Option<String>; 3]) -> Result<Window, String> {
+    fn window(&self, reads: &[AffineSubscript; 3], indices: &Indices, own: &[Option<String>; 3]) -> Result<SlidingWindow, String> {
         let reach = |axis: usize| {
             let reach = indices.reach(&reads[axis], own[axis].as_deref());
             reach.ok_or_else(|| "its window runs backwards or begins inside the tensor".to_string())
         };
-        Ok(Window { rows: reach(1)?, columns: reach(2)? })
+        Ok(SlidingWindow { rows: reach(1)?, columns: reach(2)? })
     }
 
     pub(super) fn elements(&self, operand: &Operand) -> u64 {
@@ -198,12 +200,12 @@ impl<'a> Nodes<'a> {
         let flop = operation.flop(self.program).eval(&self.program.sizes).ok().and_then(|f| u64::try_from(f).ok()).unwrap_or(0);
         let groups = if depthwise { channels } else { 1 };
         let anchor = DerivedNode {
-            role: Role::Anchor(kind),
+            role: NodeRole::Anchor(kind),
             window,
             groups,
             weights,
             flop,
-            ..DerivedNode::pointwise(out, Role::Inside, node, shape)
+            ..DerivedNode::pointwise(out, NodeRole::Inside, node, shape)
         };
         self.add(out, anchor);
         Ok(())
@@ -226,19 +228,19 @@ impl<'a> Nodes<'a> {
         let window = self.window(&reads, indices, own)?;
         let channelwise = reads[0].slopes.keys().eq(own[0].as_ref()) && reads[0].constant == 0;
         let kind = if channelwise { LayerKind::Pooling } else { LayerKind::LocalResponseNorm };
-        if kind == LayerKind::LocalResponseNorm && (window != Window::POINT || own[0].is_none()) {
+        if kind == LayerKind::LocalResponseNorm && (window != SlidingWindow::POINT || own[0].is_none()) {
             return Err("it reduces channels together with rows or columns".into());
         }
         let (input, out) = (self.made[&first.data], &operation.outputs[0].data);
-        self.add(out, DerivedNode { role: Role::Anchor(kind), window, ..DerivedNode::pointwise(out, Role::Inside, input, shape) });
+        self.add(out, DerivedNode { role: NodeRole::Anchor(kind), window, ..DerivedNode::pointwise(out, NodeRole::Inside, input, shape) });
         Ok(())
     }
 
     /// The anchor of a kind that a node is a part of, unless the part is the last.
     pub(super) fn belongs_to(&self, mut node: usize, kind: LayerKind) -> Option<usize> {
-        while self.nodes[node].role == Role::Inside && !self.nodes[node].closes {
+        while self.nodes[node].role == NodeRole::Inside && !self.nodes[node].closes {
             node = *self.nodes[node].inputs.first()?;
         }
-        (self.nodes[node].role == Role::Anchor(kind)).then_some(node)
+        (self.nodes[node].role == NodeRole::Anchor(kind)).then_some(node)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::layers::{ImageShape, LayerKind};
 use super::axes::Indices;
-use super::nodes::{DerivedNode, Nodes, Role};
+use super::nodes::{DerivedNode, NodeRole, Nodes};
 use sdfg::{Binary, Operand, Operation, Scalar};
 
 impl Nodes<'_> {
@@ -41,7 +41,11 @@ impl Nodes<'_> {
             let inputs = offsets.iter().map(|(_, node, _)| *node).collect();
             self.add(
                 out,
-                DerivedNode { role: Role::Anchor(LayerKind::Concat), inputs, ..DerivedNode::pointwise(out, Role::Inside, 0, shape) },
+                DerivedNode {
+                    role: NodeRole::Anchor(LayerKind::Concat),
+                    inputs,
+                    ..DerivedNode::pointwise(out, NodeRole::Inside, 0, shape)
+                },
             );
             return Ok(());
         }
@@ -57,9 +61,9 @@ impl Nodes<'_> {
             [one] => one,
             _ => {
                 let sum = DerivedNode {
-                    role: Role::Anchor(LayerKind::Add),
+                    role: NodeRole::Anchor(LayerKind::Add),
                     inputs: inputs.clone(),
-                    ..DerivedNode::pointwise(out, Role::Inside, inputs[0], shape)
+                    ..DerivedNode::pointwise(out, NodeRole::Inside, inputs[0], shape)
                 };
                 self.add(out, sum);
                 self.nodes.len() - 1
@@ -70,13 +74,13 @@ impl Nodes<'_> {
             // Until its quotient, what follows a sum of squares over channels is a part of a local response norm.
             let inside = self.belongs_to(last, LayerKind::LocalResponseNorm).is_some();
             let role = match change.kind {
-                _ if inside => Role::Inside,
+                _ if inside => NodeRole::Inside,
                 // A sum of a window is divided by how many elements it has.
-                Change::FACTOR if change.parameters.is_empty() && self.belongs_to(last, LayerKind::Pooling).is_some() => Role::Inside,
-                Change::SHIFT => Role::Shift(weights),
-                Change::FACTOR => Role::Factor(weights),
-                Change::CLOSE => Role::Inside,
-                _ => Role::Activation,
+                Change::FACTOR if change.parameters.is_empty() && self.belongs_to(last, LayerKind::Pooling).is_some() => NodeRole::Inside,
+                Change::SHIFT => NodeRole::Shift(weights),
+                Change::FACTOR => NodeRole::Factor(weights),
+                Change::CLOSE => NodeRole::Inside,
+                _ => NodeRole::Activation,
             };
             let closes = change.kind == Change::CLOSE;
             let node = DerivedNode { per_place: per_place(&change.parameters), closes, ..DerivedNode::pointwise(out, role, last, shape) };

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 /// Free ranges by address, in elements. What finds no range that is long enough is spread over several.
-pub struct Memory {
+pub struct FreeRanges {
     capacity: u64,
     free: BTreeMap<u64, u64>,
     left: u64,
     least: u64,
 }
 
-impl Memory {
-    pub fn new(capacity: u64) -> Memory {
-        Memory { capacity, free: BTreeMap::from([(0, capacity)]), left: capacity, least: capacity }
+impl FreeRanges {
+    pub fn new(capacity: u64) -> FreeRanges {
+        FreeRanges { capacity, free: BTreeMap::from([(0, capacity)]), left: capacity, least: capacity }
     }
 
     pub fn free(&self) -> u64 {

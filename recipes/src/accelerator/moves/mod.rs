@@ -10,8 +10,8 @@ mod strips;
 use super::partition::ScheduledGroup;
 use super::schedules::GroupSchedule;
 use super::shapes::Span;
-use super::steps::Steps;
-use memory::Memory;
+use super::steps::FusedSteps;
+use memory::FreeRanges;
 
 /// What elements belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -100,10 +100,10 @@ impl Moves {
     ///
     /// # Errors
     /// A group that does not fit although the planner priced it.
-    pub fn of(steps: &Steps, groups: &[ScheduledGroup], capacity: u64) -> Result<Moves, NoRoom> {
+    pub fn of(steps: &FusedSteps, groups: &[ScheduledGroup], capacity: u64) -> Result<Moves, NoRoom> {
         let mut made = Moves::default();
         for group in groups {
-            let mut writer = Writer { steps, memory: Memory::new(capacity), out: &mut made };
+            let mut writer = Writer { steps, memory: FreeRanges::new(capacity), out: &mut made };
             match &group.schedule {
                 GroupSchedule::Strips(strips) => writer.strips(group.steps, strips)?,
                 GroupSchedule::Maps(maps) => writer.maps(group.steps, maps)?,
@@ -119,8 +119,8 @@ impl Moves {
 
 /// Writes the moves of one group.
 struct Writer<'a> {
-    steps: &'a Steps,
-    memory: Memory,
+    steps: &'a FusedSteps,
+    memory: FreeRanges,
     out: &'a mut Moves,
 }
 
@@ -213,7 +213,7 @@ impl Writer<'_> {
 }
 
 /// Output channels, input channels and elements of each pair of a step's filter.
-pub fn filter_shape(steps: &Steps, step: usize) -> [usize; 3] {
+pub fn filter_shape(steps: &FusedSteps, step: usize) -> [usize; 3] {
     let of = &steps.steps[step];
     let outputs = steps.tensors[of.output].shape.channels;
     let inputs: usize = of.inputs.iter().map(|t| steps.tensors[*t].shape.channels).sum();

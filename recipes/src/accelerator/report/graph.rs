@@ -1,7 +1,7 @@
 //! The steps of a network from top to bottom, with their groups as bands.
 
 use super::super::PlanComparison;
-use super::super::steps::Steps;
+use super::super::steps::FusedSteps;
 use bench::table::Text;
 use bench::unit::Bytes;
 use maud::{Markup, html};
@@ -13,7 +13,7 @@ const LEFT: usize = 90;
 const LETTERS: usize = 24;
 
 /// By step: the lane that it stands in. A step goes on in the lane of its first input if no step between stands there.
-fn lanes(steps: &Steps) -> Vec<usize> {
+fn lanes(steps: &FusedSteps) -> Vec<usize> {
     let mut lanes = Vec::with_capacity(steps.steps.len());
     // By lane: the last step that needs what was made there last.
     let mut busy: Vec<usize> = Vec::new();

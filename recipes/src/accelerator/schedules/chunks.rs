@@ -6,7 +6,7 @@
 //! they leave, if no window of it crosses strips.
 
 use super::super::shapes::Span;
-use super::super::steps::{ChannelDependence, Steps};
+use super::super::steps::{ChannelDependence, FusedSteps};
 use super::Price;
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ pub struct Chunks {
 
 /// What a part of the step needs, which planner and generator of moves share.
 pub struct ChunkedGroup<'a> {
-    pub steps: &'a Steps,
+    pub steps: &'a FusedSteps,
     pub group: Span,
 }
 
@@ -108,7 +108,7 @@ pub fn price(part: &ChunkedGroup<'_>, strips: usize, capacity: u64) -> Option<(P
 }
 
 /// The cheapest chunks of a group; `None` if it is no dense step with at most a pool behind it, or nothing fits.
-pub fn best(steps: &Steps, group: Span, capacity: u64) -> Option<(Price, Chunks)> {
+pub fn best(steps: &FusedSteps, group: Span, capacity: u64) -> Option<(Price, Chunks)> {
     let part = ChunkedGroup { steps, group };
     if !part.fits() {
         return None;

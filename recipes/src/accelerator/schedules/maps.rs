@@ -6,7 +6,7 @@
 //! channels is decided step by step: first those that are moved anyway, then those whose next use is furthest away.
 
 use super::super::shapes::Span;
-use super::super::steps::{ChannelDependence, Steps};
+use super::super::steps::{ChannelDependence, FusedSteps};
 use super::Price;
 use serde::Serialize;
 
@@ -42,7 +42,7 @@ pub struct Gap {
 
 /// What one channel costs when it is not kept, and the memory of steps, for one group.
 struct Pager<'a> {
-    steps: &'a Steps,
+    steps: &'a FusedSteps,
     group: Span,
     capacity: u64,
     modes: Vec<StepDataflow>,
@@ -83,7 +83,7 @@ fn part_way(done: usize, before: usize, after: usize) -> u64 {
 }
 
 impl<'a> Pager<'a> {
-    fn new(steps: &'a Steps, group: Span, capacity: u64) -> Option<Pager<'a>> {
+    fn new(steps: &'a FusedSteps, group: Span, capacity: u64) -> Option<Pager<'a>> {
         let modes = (group.begin..group.end).map(|step| mode(steps, step, capacity)).collect::<Option<Vec<StepDataflow>>>()?;
         let (_, leaving) = steps.boundary(group);
         let mut gaps = Vec::new();
@@ -242,7 +242,7 @@ impl<'a> Pager<'a> {
 }
 
 impl Need {
-    fn of(steps: &Steps, step: usize, gaps: &[Gap], mode: StepDataflow) -> Need {
+    fn of(steps: &FusedSteps, step: usize, gaps: &[Gap], mode: StepDataflow) -> Need {
         let of = &steps.steps[step];
         let mut first = 0;
         let mut of_tensor = |tensor: usize, advances: bool| {
@@ -268,7 +268,7 @@ impl Need {
 }
 
 /// The smaller side whole; `None` if neither fits beside one channel of the other.
-fn mode(steps: &Steps, step: usize, capacity: u64) -> Option<StepDataflow> {
+fn mode(steps: &FusedSteps, step: usize, capacity: u64) -> Option<StepDataflow> {
     let of = &steps.steps[step];
     if of.work == ChannelDependence::Channelwise {
         return Some(StepDataflow::Channels);
@@ -286,7 +286,7 @@ pub fn stored_from(gaps: &[Gap], tensor: usize, channels: usize) -> usize {
 }
 
 /// Elements of the anchor's weights for one input channel and all output channels, if that is a whole number for each pair.
-pub fn input_channel_weights(steps: &Steps, step: usize) -> Option<u64> {
+pub fn input_channel_weights(steps: &FusedSteps, step: usize) -> Option<u64> {
     let of = &steps.steps[step];
     let inputs: u64 = of.inputs.iter().map(|t| steps.tensors[*t].shape.channels as u64).sum();
     let pairs = inputs * steps.tensors[of.output].shape.channels as u64;
@@ -294,13 +294,13 @@ pub fn input_channel_weights(steps: &Steps, step: usize) -> Option<u64> {
 }
 
 /// Elements of all weights of one output channel, rounded up.
-pub fn output_channel_weights(steps: &Steps, step: usize) -> u64 {
+pub fn output_channel_weights(steps: &FusedSteps, step: usize) -> u64 {
     let channels = steps.tensors[steps.steps[step].output].shape.channels as u64;
     steps.steps[step].filter.div_ceil(channels) + steps.steps[step].rest.div_ceil(channels)
 }
 
 /// Elements for what streams past a step: one channel of each tensor that is not whole, and its weights.
-pub fn buffers(steps: &Steps, step: usize, mode: StepDataflow) -> u64 {
+pub fn buffers(steps: &FusedSteps, step: usize, mode: StepDataflow) -> u64 {
     let of = &steps.steps[step];
     let plane = |t: &usize| steps.tensors[*t].shape.plane();
     let output = plane(&of.output);
@@ -317,7 +317,7 @@ pub fn buffers(steps: &Steps, step: usize, mode: StepDataflow) -> u64 {
 }
 
 /// The cheapest maps that were found for a group; `None` if some step has no side that fits.
-pub fn best(steps: &Steps, group: Span, capacity: u64) -> Option<(Price, Maps)> {
+pub fn best(steps: &FusedSteps, group: Span, capacity: u64) -> Option<(Price, Maps)> {
     let mut best: Option<(Price, Maps)> = None;
     for by_relief in [false, true] {
         let mut pager = Pager::new(steps, group, capacity)?;

@@ -8,7 +8,7 @@ mod compute;
 mod places;
 
 use super::moves::{ElementOwner, Move, Moves};
-use super::steps::Steps;
+use super::steps::FusedSteps;
 use std::collections::HashMap;
 
 /// What a plan does wrong, with the number of the move.
@@ -52,7 +52,7 @@ impl MovedElements {
 const BLOCK: u64 = 64;
 
 struct Simulator<'a> {
-    steps: &'a Steps,
+    steps: &'a FusedSteps,
     moves: &'a Moves,
     /// By place: number of the element there, above 0.
     places: Vec<u64>,
@@ -77,7 +77,7 @@ struct Simulator<'a> {
 ///
 /// # Errors
 /// The first [`SimulationFault`].
-pub fn simulate(steps: &Steps, moves: &Moves, capacity: u64) -> Result<MovedElements, SimulationFault> {
+pub fn simulate(steps: &FusedSteps, moves: &Moves, capacity: u64) -> Result<MovedElements, SimulationFault> {
     let mut next = 1;
     let mut numbered = |count: u64| {
         next += count;

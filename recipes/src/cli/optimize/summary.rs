@@ -1,6 +1,6 @@
 //! The results of `memlet optimize`, as JSON and as tables.
 
-use crate::cli::sweep::{CoverageRow, Pace, coverages};
+use crate::cli::sweep::{CoverageRow, SweepPace, coverages};
 use crate::cli::{cells, table};
 use crate::pipeline::choose::plan::PlanRefusal;
 use crate::pipeline::choose::sweep_all::{Choices, SweptPrograms};
@@ -22,7 +22,7 @@ pub struct RunSummary<'a> {
     pub coverage: Vec<CoverageRow<'a>>,
     pub stored: usize,
     #[serde(flatten)]
-    pub pace: Pace,
+    pub pace: SweepPace,
     /// Empty if the plan of an earlier run stands.
     pub choices: Vec<MethodChoice<'a>>,
     /// The robustness of the selection.
@@ -138,7 +138,7 @@ impl TimedPlan {
 }
 
 impl<'a> RunSummary<'a> {
-    pub fn of(sweeps: &'a SweptPrograms, stored: usize, pace: Pace) -> Self {
+    pub fn of(sweeps: &'a SweptPrograms, stored: usize, pace: SweepPace) -> Self {
         RunSummary {
             finish: sweeps.finish,
             coverage: coverages(sweeps),

@@ -2,17 +2,17 @@
 
 use super::layout::{joined, reshape};
 use super::pointwise::real;
-use crate::import::element::Element;
+use crate::import::element::ElementType;
 use crate::import::error::UnsupportedNode;
-use crate::import::node::{Node, Operator};
-use crate::import::recipe::Index;
+use crate::import::node::{OnnxNode, OperatorWriter};
+use crate::import::recipe::StepIndex;
 use crate::import::step::{Out, at, literal, reduced, summed};
-use crate::import::value::Value;
-use crate::import::view::View;
+use crate::import::value::GraphValue;
+use crate::import::view::DigitView;
 
-type Results = Result<Vec<Value>, UnsupportedNode>;
+type Results = Result<Vec<GraphValue>, UnsupportedNode>;
 
-pub const ALL: &[(&str, Operator)] = &[("Attention", attention)];
+pub const ALL: &[(&str, OperatorWriter)] = &[("Attention", attention)];
 
 /// Labels of the axes: batch, head of keys, query head of that, query, key, width of keys, width of values.
 const BATCH: usize = 0;
@@ -24,12 +24,12 @@ const WIDTH: usize = 5;
 const VALUE: usize = 6;
 
 /// An operand with axes for heads: [batch, place, head · width] → [batch, head, place, width].
-fn headed(node: &mut Node, x: View, heads: i64) -> Result<View, UnsupportedNode> {
+fn headed(node: &mut OnnxNode, x: DigitView, heads: i64) -> Result<DigitView, UnsupportedNode> {
     match x.shape()[..] {
         [_, _, _, _] => Ok(x),
         [batch, places, hidden] if heads > 0 && hidden % heads as usize == 0 => {
             let heads = heads as usize;
-            let Value::View(view) = reshape(node, &x, &[batch, places, heads, hidden / heads])?.remove(0) else {
+            let GraphValue::View(view) = reshape(node, &x, &[batch, places, heads, hidden / heads])?.remove(0) else {
                 return Err(UnsupportedNode::Earlier);
             };
             Ok(view.transposed(&[0, 2, 1, 3])?)
@@ -38,14 +38,14 @@ fn headed(node: &mut Node, x: View, heads: i64) -> Result<View, UnsupportedNode>
     }
 }
 
-fn reshaped(node: &mut Node, x: &View, shape: &[usize]) -> Result<View, UnsupportedNode> {
+fn reshaped(node: &mut OnnxNode, x: &DigitView, shape: &[usize]) -> Result<DigitView, UnsupportedNode> {
     match reshape(node, x, shape)?.remove(0) {
-        Value::View(view) => Ok(view),
+        GraphValue::View(view) => Ok(view),
         _ => Err(UnsupportedNode::Earlier),
     }
 }
 
-fn attention(node: &mut Node) -> Results {
+fn attention(node: &mut OnnxNode) -> Results {
     let flat = node.view(0)?.axes.len() == 3;
     let (q, k, v) = (node.view(0)?, node.view(1)?, node.view(2)?);
     let q = headed(node, q, node.int("q_num_heads", 0))?;
@@ -77,14 +77,14 @@ fn attention(node: &mut Node) -> Results {
     let mut scores = raw.clone();
     let cap = node.float("softcap", 0.0);
     if cap > 0.0 {
-        let cap = literal(cap, Element::F64);
+        let cap = literal(cap, ElementType::F64);
         scores = node.pointwise(Out::Part("capped"), std::slice::from_ref(&raw), element, |t| format!("{cap} * tanh({} / {cap})", t[0]))?;
     }
     let capped = scores.clone();
     let (masked, may_be_empty) = mask(node, &scores, past, (heads, own), (queries, keys))?;
     // Rows in which no key may be seen give 0.
     let labelled = node.labelled(&[(masked.clone(), all.to_vec())], &all)?;
-    let over: Vec<&Index> = labelled.indices[&KEY].iter().collect();
+    let over: Vec<&StepIndex> = labelled.indices[&KEY].iter().collect();
     let text = &labelled.texts[0];
     let expression = match over.as_slice() {
         [] if may_be_empty => format!("{text} != -inf"),
@@ -102,7 +102,7 @@ fn attention(node: &mut Node) -> Results {
     let wide = y.axes[4].size;
     let y = reshaped(node, &y, &[batch, heads, queries, wide])?;
     let y = if flat { reshaped(node, &y.transposed(&[0, 2, 1, 3])?, &[batch, queries, heads * wide])? } else { y };
-    let mut results = vec![Value::View(y), Value::View(k), Value::View(v)];
+    let mut results = vec![GraphValue::View(y), GraphValue::View(k), GraphValue::View(v)];
     if node.wanted(3) {
         let asked = match node.int("qk_matmul_output_mode", 0) {
             0 => raw,
@@ -110,19 +110,19 @@ fn attention(node: &mut Node) -> Results {
             2 => masked,
             _ => weights,
         };
-        results.push(Value::View(reshaped(node, &asked, &whole)?));
+        results.push(GraphValue::View(reshaped(node, &asked, &whole)?));
     }
     Ok(results)
 }
 
 /// Scores where keys that a query may not see are −∞, and whether some query may see none.
 fn mask(
-    node: &mut Node,
-    scores: &View,
+    node: &mut OnnxNode,
+    scores: &DigitView,
     past: i64,
     (heads, own): (usize, usize),
     (queries, keys): (usize, usize),
-) -> Result<(View, bool), UnsupportedNode> {
+) -> Result<(DigitView, bool), UnsupportedNode> {
     let all = [BATCH, HEAD, GROUP, QUERY, KEY];
     let lengths = node.optional(6)?;
     let given = node.optional(3)?;
@@ -134,7 +134,7 @@ fn mask(
     let mut operands = vec![(scores.clone(), all.to_vec())];
     let mut of_truths = false;
     if let Some(mask) = &given {
-        of_truths = mask.element == Element::Bool;
+        of_truths = mask.element == ElementType::Bool;
         let mut mask = mask.unsqueezed(&(0..4usize.saturating_sub(mask.axes.len())).collect::<Vec<_>>())?;
         if mask.axes.len() != 4 {
             return UnsupportedNode::form("its mask has more than four axes");
@@ -193,11 +193,11 @@ fn mask(
 }
 
 /// A mask with as many keys as there are; those that it lacks have one value.
-fn lengthened(node: &mut Node, mask: &View, keys: usize, value: &str) -> Result<View, UnsupportedNode> {
+fn lengthened(node: &mut OnnxNode, mask: &DigitView, keys: usize, value: &str) -> Result<DigitView, UnsupportedNode> {
     let own = node.whole(mask, [3])?;
     let own = if own.axes.iter().any(|axis| axis.digits.len() > 1) { node.copied(&own, "whole")? } else { own };
     node.begin();
-    let axes: Vec<Vec<Index>> = own
+    let axes: Vec<Vec<StepIndex>> = own
         .axes
         .iter()
         .enumerate()

@@ -2,22 +2,27 @@
 
 use super::pointwise::{one, wrapped};
 use crate::import::error::UnsupportedNode;
-use crate::import::node::{Node, Operator};
-use crate::import::recipe::Index;
+use crate::import::node::{OnnxNode, OperatorWriter};
+use crate::import::recipe::StepIndex;
 use crate::import::step::{Out, summed};
-use crate::import::value::Value;
-use crate::import::view::View;
+use crate::import::value::GraphValue;
+use crate::import::view::DigitView;
 use indexmap::IndexMap;
 
-type Results = Result<Vec<Value>, UnsupportedNode>;
+type Results = Result<Vec<GraphValue>, UnsupportedNode>;
 
-pub const ALL: &[(&str, Operator)] = &[("Einsum", einsum), ("Gemm", gemm), ("MatMul", matmul), ("MatMulInteger", matmul_integer)];
+pub const ALL: &[(&str, OperatorWriter)] = &[("Einsum", einsum), ("Gemm", gemm), ("MatMul", matmul), ("MatMulInteger", matmul_integer)];
 
 /// The sum of products over all labels that are not kept.
-pub fn contraction(node: &mut Node, out: Out, operands: &[(View, Vec<usize>)], kept: &[usize]) -> Result<View, UnsupportedNode> {
-    let element = operands.first().map_or(crate::import::element::Element::F32, |(view, _)| view.element);
+pub fn contraction(
+    node: &mut OnnxNode,
+    out: Out,
+    operands: &[(DigitView, Vec<usize>)],
+    kept: &[usize],
+) -> Result<DigitView, UnsupportedNode> {
+    let element = operands.first().map_or(crate::import::element::ElementType::F32, |(view, _)| view.element);
     let labelled = node.labelled(operands, kept)?;
-    let over: Vec<Index> = labelled.indices.iter().filter(|(label, _)| !kept.contains(*label)).flat_map(|(_, i)| i.clone()).collect();
+    let over: Vec<StepIndex> = labelled.indices.iter().filter(|(label, _)| !kept.contains(*label)).flat_map(|(_, i)| i.clone()).collect();
     let factors: Vec<&str> = labelled.texts.iter().map(String::as_str).collect();
     let axes = kept.iter().map(|label| labelled.indices[label].clone()).collect();
     let expression = wrapped(summed(&factors, &over), element);
@@ -25,7 +30,7 @@ pub fn contraction(node: &mut Node, out: Out, operands: &[(View, Vec<usize>)], k
 }
 
 /// Labels of a product of two stacks of matrices: rows, columns and the shared axis, then the axes in front.
-pub fn product(node: &mut Node, out: Out, a: &View, b: &View) -> Result<View, UnsupportedNode> {
+pub fn product(node: &mut OnnxNode, out: Out, a: &DigitView, b: &DigitView) -> Result<DigitView, UnsupportedNode> {
     const ROW: usize = 100;
     const SHARED: usize = 101;
     const COLUMN: usize = 102;
@@ -51,14 +56,14 @@ pub fn product(node: &mut Node, out: Out, a: &View, b: &View) -> Result<View, Un
     contraction(node, out, &[(a.clone(), la), (b.clone(), lb)], &kept)
 }
 
-fn matmul(node: &mut Node) -> Results {
+fn matmul(node: &mut OnnxNode) -> Results {
     let (a, b) = (node.view(0)?, node.view(1)?);
     one(product(node, Out::Result(0), &a, &b))
 }
 
-fn matmul_integer(node: &mut Node) -> Results {
+fn matmul_integer(node: &mut OnnxNode) -> Results {
     let (mut a, mut b) = (node.view(0)?, node.view(1)?);
-    let element = crate::import::element::Element::I32;
+    let element = crate::import::element::ElementType::I32;
     if let Some(zero) = node.optional(2)? {
         let zero = if zero.axes.len() == 1 && zero.axes[0].size > 1 { zero.unsqueezed(&[1])? } else { zero };
         a = node.pointwise(Out::Part("a"), &[a, zero], element, |t| format!("{} - {}", t[0], t[1]))?;
@@ -69,7 +74,7 @@ fn matmul_integer(node: &mut Node) -> Results {
     one(product(node, Out::Result(0), &a.typed(element), &b.typed(element)))
 }
 
-fn gemm(node: &mut Node) -> Results {
+fn gemm(node: &mut OnnxNode) -> Results {
     let (a, b) = (node.view(0)?, node.view(1)?);
     let a = if node.int("transA", 0) != 0 { a.transposed(&[1, 0])? } else { a };
     let b = if node.int("transB", 0) != 0 { b.transposed(&[1, 0])? } else { b };
@@ -97,10 +102,10 @@ fn gemm(node: &mut Node) -> Results {
         None => {}
     }
     let axes = kept.iter().map(|label| labelled.indices[label].clone()).collect();
-    Ok(vec![Value::View(node.define(Out::Result(0), axes, &expression, element))])
+    Ok(vec![GraphValue::View(node.define(Out::Result(0), axes, &expression, element))])
 }
 
-fn einsum(node: &mut Node) -> Results {
+fn einsum(node: &mut OnnxNode) -> Results {
     let equation: String = node.string("equation", "").chars().filter(|c| !c.is_whitespace()).collect();
     let (left, right) = match equation.split_once("->") {
         Some((left, right)) => (left.to_string(), Some(right.to_string())),

@@ -2,24 +2,24 @@
 
 use super::layout::{joined, part};
 use crate::import::attribute::axis;
-use crate::import::constant::Constant;
-use crate::import::element::Element;
+use crate::import::constant::ConstantTensor;
+use crate::import::element::ElementType;
 use crate::import::error::UnsupportedNode;
-use crate::import::node::{Node, Operator};
+use crate::import::node::{OnnxNode, OperatorWriter};
 use crate::import::proto::GraphProto;
 use crate::import::step::Out;
-use crate::import::value::Value;
-use crate::import::view::View;
+use crate::import::value::GraphValue;
+use crate::import::view::DigitView;
 
-type Results = Result<Vec<Value>, UnsupportedNode>;
+type Results = Result<Vec<GraphValue>, UnsupportedNode>;
 
-pub const ALL: &[(&str, Operator)] = &[("If", branch), ("Loop", rounds), ("Scan", scan)];
+pub const ALL: &[(&str, OperatorWriter)] = &[("If", branch), ("Loop", rounds), ("Scan", scan)];
 
 /// Rounds that are written out.
 const ROUNDS: usize = 64;
 
-fn branch(node: &mut Node) -> Results {
-    let graph = |node: &Node, name: &str| node.graph(name).cloned().ok_or_else(|| UnsupportedNode::Form(format!("it has no `{name}`")));
+fn branch(node: &mut OnnxNode) -> Results {
+    let graph = |node: &OnnxNode, name: &str| node.graph(name).cloned().ok_or_else(|| UnsupportedNode::Form(format!("it has no `{name}`")));
     let (yes, no) = (graph(node, "then_branch")?, graph(node, "else_branch")?);
     if let Some(condition) = node.constant(0) {
         let taken = if condition.only().unwrap_or(0.0) != 0.0 { yes } else { no };
@@ -38,12 +38,12 @@ fn branch(node: &mut Node) -> Results {
         let element = a.element;
         let chosen =
             node.pointwise(Out::Result(n), &[condition.clone(), a, b], element, |t| format!("where({}, {}, {})", t[0], t[1], t[2]))?;
-        results.push(Value::View(chosen));
+        results.push(GraphValue::View(chosen));
     }
     Ok(results)
 }
 
-fn rounds(node: &mut Node) -> Results {
+fn rounds(node: &mut OnnxNode) -> Results {
     let Some(body) = node.graph("body").cloned() else { return UnsupportedNode::form("it has no `body`") };
     let most = match (node.given(0), node.constant(0)) {
         (true, Some(most)) => most.only().map_or(i64::MAX, |n| n as i64),
@@ -55,20 +55,20 @@ fn rounds(node: &mut Node) -> Results {
         (true, None) => return Err(node.unknown(1)),
         _ => true,
     };
-    let mut state: Vec<Value> = node.inputs.iter().skip(2).cloned().collect();
+    let mut state: Vec<GraphValue> = node.inputs.iter().skip(2).cloned().collect();
     let carried = state.len();
-    let mut made: Vec<Vec<View>> = vec![];
+    let mut made: Vec<Vec<DigitView>> = vec![];
     let mut round = 0;
     while goes_on && round < most {
         if round as usize >= ROUNDS {
             return UnsupportedNode::form(format!("it has more than {ROUNDS} rounds, which would be written out"));
         }
-        let count = node.import.known("round", Constant::whole(Element::I64, vec![], vec![round]));
-        let condition = node.import.known("goes_on", Constant::whole(Element::Bool, vec![], vec![1]));
+        let count = node.import.known("round", ConstantTensor::whole(ElementType::I64, vec![], vec![round]));
+        let condition = node.import.known("goes_on", ConstantTensor::whole(ElementType::Bool, vec![], vec![1]));
         let results = node.body(&body, [count, condition].into_iter().chain(state).collect())?;
         let mut results = results.into_iter();
         goes_on = match results.next() {
-            Some(Value::Known(known)) => known.constant.only() != Some(0.0),
+            Some(GraphValue::Known(known)) => known.constant.only() != Some(0.0),
             _ => return UnsupportedNode::form("whether it goes on depends on inputs"),
         };
         state = results.by_ref().take(carried).collect();
@@ -91,7 +91,7 @@ fn rounds(node: &mut Node) -> Results {
     Ok(all)
 }
 
-fn scan(node: &mut Node) -> Results {
+fn scan(node: &mut OnnxNode) -> Results {
     let Some(body) = node.graph("body").cloned() else { return UnsupportedNode::form("it has no `body`") };
     let inputs = node.int("num_scan_inputs", 0).max(0) as usize;
     let Some(carried) = node.inputs.len().checked_sub(inputs).filter(|_| inputs > 0) else {
@@ -110,15 +110,15 @@ fn scan(node: &mut Node) -> Results {
     if count > ROUNDS {
         return UnsupportedNode::form(format!("it has {count} rounds, which would be written out, and {ROUNDS} are the most"));
     }
-    let mut state: Vec<Value> = node.inputs[..carried].to_vec();
-    let mut made: Vec<Vec<View>> = vec![];
+    let mut state: Vec<GraphValue> = node.inputs[..carried].to_vec();
+    let mut made: Vec<Vec<DigitView>> = vec![];
     for round in 0..count {
         let mut given = state;
         for (x, axis, reversed) in &along {
             let place = if *reversed { count - 1 - round } else { round } as i64;
             let parts: Vec<(i64, i64, usize)> =
                 x.axes.iter().enumerate().map(|(a, own)| if a == *axis { (place, 1, 1) } else { (0, 1, own.size) }).collect();
-            given.push(Value::View(part(node, x.clone(), &parts)?.squeezed(&[*axis])));
+            given.push(GraphValue::View(part(node, x.clone(), &parts)?.squeezed(&[*axis])));
         }
         let mut results = node.body(&body, given)?.into_iter();
         state = results.by_ref().take(carried).collect();
@@ -142,27 +142,27 @@ fn scan(node: &mut Node) -> Results {
     Ok(all)
 }
 
-fn stacked(node: &mut Node, output: usize, views: &[View], along: usize) -> Result<Value, UnsupportedNode> {
+fn stacked(node: &mut OnnxNode, output: usize, views: &[DigitView], along: usize) -> Result<GraphValue, UnsupportedNode> {
     match views {
-        [only] => Ok(Value::View(only.clone())),
-        several => Ok(Value::View(joined(node, several, along, Out::Result(output))?)),
+        [only] => Ok(GraphValue::View(only.clone())),
+        several => Ok(GraphValue::View(joined(node, several, along, Out::Result(output))?)),
     }
 }
 
-impl Node<'_, '_> {
+impl OnnxNode<'_, '_> {
     /// The results of a graph within the node.
-    fn body(&mut self, graph: &GraphProto, inputs: Vec<Value>) -> Results {
+    fn body(&mut self, graph: &GraphProto, inputs: Vec<GraphValue>) -> Results {
         let values = self.import.body(graph, inputs, self.scope, self.depth)?;
-        if values.iter().any(|value| matches!(value, Value::Refused)) { Err(UnsupportedNode::Earlier) } else { Ok(values) }
+        if values.iter().any(|value| matches!(value, GraphValue::Refused)) { Err(UnsupportedNode::Earlier) } else { Ok(values) }
     }
 
     /// A value as an operand.
-    pub fn operand(&mut self, value: Value) -> Result<View, UnsupportedNode> {
+    pub fn operand(&mut self, value: GraphValue) -> Result<DigitView, UnsupportedNode> {
         match value {
-            Value::View(view) => Ok(view),
-            Value::Known(known) => self.import.parameter(&known),
-            Value::Absent => UnsupportedNode::form("a value that is left out is used"),
-            Value::Refused => Err(UnsupportedNode::Earlier),
+            GraphValue::View(view) => Ok(view),
+            GraphValue::Known(known) => self.import.parameter(&known),
+            GraphValue::Absent => UnsupportedNode::form("a value that is left out is used"),
+            GraphValue::Refused => Err(UnsupportedNode::Earlier),
         }
     }
 }

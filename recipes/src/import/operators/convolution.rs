@@ -1,21 +1,21 @@
 //! Convolutions: sums over windows, whose places are affine in the result's and the window's.
 
 use super::pointwise::{one, wrapped};
-use crate::import::element::Element;
+use crate::import::element::ElementType;
 use crate::import::error::UnsupportedNode;
-use crate::import::node::{Node, Operator};
-use crate::import::recipe::Index;
+use crate::import::node::{OnnxNode, OperatorWriter};
+use crate::import::recipe::StepIndex;
 use crate::import::step::{Out, SubscriptExpr, at, summed};
-use crate::import::value::Value;
-use crate::import::view::View;
+use crate::import::value::GraphValue;
+use crate::import::view::DigitView;
 
-type Results = Result<Vec<Value>, UnsupportedNode>;
+type Results = Result<Vec<GraphValue>, UnsupportedNode>;
 
-pub const ALL: &[(&str, Operator)] = &[("Conv", conv), ("ConvInteger", conv_integer), ("ConvTranspose", conv_transpose)];
+pub const ALL: &[(&str, OperatorWriter)] = &[("Conv", conv), ("ConvInteger", conv_integer), ("ConvTranspose", conv_transpose)];
 
 /// How a window moves along one axis.
 #[derive(Clone, Copy, Debug)]
-pub struct Window {
+pub struct AxisWindow {
     /// Places of the axis, of the window, and of the result.
     pub size: usize,
     pub width: usize,
@@ -26,9 +26,9 @@ pub struct Window {
     pub after: i64,
 }
 
-impl Window {
+impl AxisWindow {
     /// The place that the window's place `r` has at the result's place `p`.
-    pub fn place(&self, p: Option<&Index>, r: Option<&Index>) -> SubscriptExpr {
+    pub fn place(&self, p: Option<&StepIndex>, r: Option<&StepIndex>) -> SubscriptExpr {
         let mut place = SubscriptExpr::number(-self.before);
         if let Some(p) = p {
             place = place.plus(&at(p), self.stride);
@@ -47,7 +47,7 @@ impl Window {
 }
 
 /// The windows of a node over the last axes of its operand.
-pub fn windows(node: &mut Node, sizes: &[usize], widths: &[usize]) -> Result<Vec<Window>, UnsupportedNode> {
+pub fn windows(node: &mut OnnxNode, sizes: &[usize], widths: &[usize]) -> Result<Vec<AxisWindow>, UnsupportedNode> {
     let n = sizes.len();
     let list = |name: &str, default: i64| node.ints(name).unwrap_or_else(|| vec![default; n]);
     let (strides, dilations) = (list("strides", 1), list("dilations", 1));
@@ -92,7 +92,7 @@ pub fn windows(node: &mut Node, sizes: &[usize], widths: &[usize]) -> Result<Vec
         if count < 1 {
             return Err(UnsupportedNode::Empty);
         }
-        let window = Window { size: sizes[i], width: widths[i], count: count as usize, stride, dilation, before, after };
+        let window = AxisWindow { size: sizes[i], width: widths[i], count: count as usize, stride, dilation, before, after };
         // Without the rounding up of some modes the count is that of whole windows.
         let room = before + after - extent;
         if (size + room) / stride + 1 == count && count > 1 && count != size {
@@ -107,9 +107,9 @@ pub fn windows(node: &mut Node, sizes: &[usize], widths: &[usize]) -> Result<Vec
 }
 
 /// The operand where each spatial axis that a window leaves is a whole dim.
-pub fn reached(node: &mut Node, x: &View, windows: &[Window]) -> Result<View, UnsupportedNode> {
+pub fn reached(node: &mut OnnxNode, x: &DigitView, windows: &[AxisWindow]) -> Result<DigitView, UnsupportedNode> {
     let first = x.axes.len() - windows.len();
-    let needed = |(n, window): (usize, &Window)| {
+    let needed = |(n, window): (usize, &AxisWindow)| {
         let axis = &x.axes[first + n];
         let plain = axis.digits.len() <= 1 && window.inside();
         if plain { None } else { Some(first + n) }
@@ -118,27 +118,33 @@ pub fn reached(node: &mut Node, x: &View, windows: &[Window]) -> Result<View, Un
     node.whole(x, axes)
 }
 
-fn conv(node: &mut Node) -> Results {
+fn conv(node: &mut OnnxNode) -> Results {
     let (x, k) = (node.view(0)?, node.view(1)?);
     let bias = node.optional(2)?;
     one(convolution(node, Out::Result(0), x, k, bias))
 }
 
-fn conv_integer(node: &mut Node) -> Results {
-    let (mut x, mut k) = (node.view(0)?.typed(Element::I32), node.view(1)?.typed(Element::I32));
+fn conv_integer(node: &mut OnnxNode) -> Results {
+    let (mut x, mut k) = (node.view(0)?.typed(ElementType::I32), node.view(1)?.typed(ElementType::I32));
     if let Some(zero) = node.optional(2)? {
-        x = node.pointwise(Out::Part("x"), &[x, zero], Element::I32, |t| format!("{} - {}", t[0], t[1]))?;
+        x = node.pointwise(Out::Part("x"), &[x, zero], ElementType::I32, |t| format!("{} - {}", t[0], t[1]))?;
     }
     if let Some(zero) = node.optional(3)? {
         let zero =
             if zero.axes.len() == 1 && zero.axes[0].size > 1 { zero.unsqueezed(&(1..k.axes.len()).collect::<Vec<_>>())? } else { zero };
-        k = node.pointwise(Out::Part("k"), &[k, zero], Element::I32, |t| format!("{} - {}", t[0], t[1]))?;
+        k = node.pointwise(Out::Part("k"), &[k, zero], ElementType::I32, |t| format!("{} - {}", t[0], t[1]))?;
     }
     one(convolution(node, Out::Result(0), x, k, None))
 }
 
 /// [n, g·i, h…], [g·e, i, r…] and [g·e] → [n, g·e, p…]
-pub fn convolution(node: &mut Node, out: Out, x: View, k: View, bias: Option<View>) -> Result<View, UnsupportedNode> {
+pub fn convolution(
+    node: &mut OnnxNode,
+    out: Out,
+    x: DigitView,
+    k: DigitView,
+    bias: Option<DigitView>,
+) -> Result<DigitView, UnsupportedNode> {
     let rank = x.axes.len();
     if rank < 3 || k.axes.len() != rank {
         return UnsupportedNode::form(format!("its operands have {rank} and {} axes", k.axes.len()));
@@ -155,7 +161,7 @@ pub fn convolution(node: &mut Node, out: Out, x: View, k: View, bias: Option<Vie
     let windows = windows(node, &xs[2..], &ks[2..])?;
     let x = reached(node, &x, &windows)?;
     let element = x.element;
-    let grouped = |view: &View, shape: Vec<usize>| {
+    let grouped = |view: &DigitView, shape: Vec<usize>| {
         view.reshaped(&shape).ok_or_else(|| UnsupportedNode::Form("its channels cannot be parted into groups".into()))
     };
     let x = grouped(&x, [&[xs[0], groups, ks[1]], &xs[2..]].concat())?;
@@ -165,7 +171,7 @@ pub fn convolution(node: &mut Node, out: Out, x: View, k: View, bias: Option<Vie
     let [n, g, e, i] = LABELS;
     let window: Vec<usize> = (10..10 + spatial).collect();
     let front = x.axes[..3].to_vec();
-    let mut operands = vec![(View { axes: front, ..x.clone() }, vec![n, g, i]), (k.clone(), [&[g, e, i][..], &window].concat())];
+    let mut operands = vec![(DigitView { axes: front, ..x.clone() }, vec![n, g, i]), (k.clone(), [&[g, e, i][..], &window].concat())];
     if let Some(bias) = bias {
         operands.push((grouped(&bias, vec![groups, ks[0] / groups])?, vec![g, e]));
     }
@@ -187,7 +193,7 @@ pub fn convolution(node: &mut Node, out: Out, x: View, k: View, bias: Option<Vie
         over.extend(r);
         left.push(p.into_iter().collect());
     }
-    let fill = if windows.iter().all(Window::inside) { None } else { Some("0") };
+    let fill = if windows.iter().all(AxisWindow::inside) { None } else { Some("0") };
     let read = node.text(&x, &places, fill);
     let mut expression = summed(&[&labelled.texts[1], &read], &over);
     if let Some(bias) = labelled.texts.get(2) {
@@ -198,7 +204,7 @@ pub fn convolution(node: &mut Node, out: Out, x: View, k: View, bias: Option<Vie
 }
 
 /// [n, g·i, h…] and [g·i, e, r…] → [n, g·e, p…]: what a convolution's gradient hands back.
-fn conv_transpose(node: &mut Node) -> Results {
+fn conv_transpose(node: &mut OnnxNode) -> Results {
     let (x, k) = (node.view(0)?, node.view(1)?);
     let bias = node.optional(2)?;
     let rank = x.axes.len();
@@ -239,12 +245,12 @@ fn conv_transpose(node: &mut Node) -> Results {
         if count < 1 || stride < 1 || dilation < 1 {
             return Err(UnsupportedNode::Empty);
         }
-        windows.push(Window { size: xs[2 + n], width: ks[2 + n], count: count as usize, stride, dilation, before, after: 0 });
+        windows.push(AxisWindow { size: xs[2 + n], width: ks[2 + n], count: count as usize, stride, dilation, before, after: 0 });
     }
     let element = x.element;
     let x = node.whole(&x, 2..rank)?;
     let k = if dilations.iter().all(|d| *d == 1) { node.whole(&k, 2..rank)? } else { k };
-    let parted = |view: &View, shape: Vec<usize>| {
+    let parted = |view: &DigitView, shape: Vec<usize>| {
         view.reshaped(&shape).ok_or_else(|| UnsupportedNode::Form("its channels cannot be parted into groups".into()))
     };
     let x = parted(&x, [&[xs[0], groups, xs[1] / groups], &xs[2..]].concat())?;
@@ -255,7 +261,7 @@ fn conv_transpose(node: &mut Node) -> Results {
     let one_dilation = dilations.iter().all(|d| *d == 1);
     let mut operands = vec![(x.clone(), [&[n, g, i][..], &inside].concat())];
     match one_dilation {
-        true => operands.push((View { axes: k.axes[..3].to_vec(), ..k.clone() }, vec![g, i, e])),
+        true => operands.push((DigitView { axes: k.axes[..3].to_vec(), ..k.clone() }, vec![g, i, e])),
         false => operands.push((k.clone(), [&[g, i, e][..], &window].concat())),
     }
     if let Some(bias) = bias {
@@ -282,7 +288,7 @@ fn conv_transpose(node: &mut Node) -> Results {
             }
         } else {
             let r = labelled.indices[&window[d]].first().cloned();
-            let term = |index: &Option<Index>, by: i64| index.as_ref().map_or(String::new(), |i| format!("{by} * {} + ", i.name));
+            let term = |index: &Option<StepIndex>, by: i64| index.as_ref().map_or(String::new(), |i| format!("{by} * {} + ", i.name));
             conditions.push(format!("({}{}0 == {} + {})", term(&h, own.stride), term(&r, own.dilation), p.name, own.before));
             over.extend(r);
         }
@@ -295,5 +301,5 @@ fn conv_transpose(node: &mut Node) -> Results {
     if let Some(bias) = labelled.texts.get(2) {
         expression = format!("{expression} + {bias}");
     }
-    Ok(vec![Value::View(node.define(Out::Result(0), left, &expression, element))])
+    Ok(vec![GraphValue::View(node.define(Out::Result(0), left, &expression, element))])
 }

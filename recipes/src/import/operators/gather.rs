@@ -1,17 +1,17 @@
 //! Reads by places that other tensors hold.
 
-use crate::import::element::Element;
+use crate::import::element::ElementType;
 use crate::import::error::UnsupportedNode;
-use crate::import::node::Node;
+use crate::import::node::OnnxNode;
 use crate::import::step::{Out, SubscriptExpr};
-use crate::import::view::{ElementSource, View};
+use crate::import::view::{DigitView, ElementSource};
 use indexmap::IndexMap;
 
 /// Places that may be counted from the end, counted from the front.
-pub fn from_the_front(node: &mut Node, places: &View, size: i64) -> Result<View, UnsupportedNode> {
+pub fn from_the_front(node: &mut OnnxNode, places: &DigitView, size: i64) -> Result<DigitView, UnsupportedNode> {
     if let ElementSource::Number(place) = places.source {
         let place = if place < 0.0 { place + size as f64 } else { place };
-        return Ok(View { source: ElementSource::Number(place), ..places.clone() });
+        return Ok(DigitView { source: ElementSource::Number(place), ..places.clone() });
     }
     if let ElementSource::Tensor { name, .. } = &places.source {
         node.import.recipe.limit(name, if places.element.is_signed() { -size } else { 0 }, size);
@@ -19,11 +19,13 @@ pub fn from_the_front(node: &mut Node, places: &View, size: i64) -> Result<View,
     if !places.element.is_signed() {
         return Ok(places.clone());
     }
-    node.pointwise(Out::Part("places"), std::slice::from_ref(places), Element::I64, |t| format!("where({0} < 0, {0} + {size}, {0})", t[0]))
+    node.pointwise(Out::Part("places"), std::slice::from_ref(places), ElementType::I64, |t| {
+        format!("where({0} < 0, {0} + {size}, {0})", t[0])
+    })
 }
 
 /// `x` at the rows of an axis that `places` holds, whose axes stand in the place of that axis.
-pub fn rows(node: &mut Node, x: &View, along: usize, places: &View, out: Out) -> Result<View, UnsupportedNode> {
+pub fn rows(node: &mut OnnxNode, x: &DigitView, along: usize, places: &DigitView, out: Out) -> Result<DigitView, UnsupportedNode> {
     let x = if x.axes[along].digits.is_empty() || x.is_whole(along) { x.clone() } else { node.copied(x, "joined")? };
     let (rank, inner) = (x.axes.len(), places.axes.len());
     // Labels: the axes of `x`, then those of `places`.

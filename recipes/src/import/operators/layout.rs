@@ -2,34 +2,34 @@
 
 use super::pointwise::one;
 use crate::import::attribute::axis;
-use crate::import::element::Element;
+use crate::import::element::ElementType;
 use crate::import::error::UnsupportedNode;
 use crate::import::fold::{broadcast, lengths, reshaped, slices};
-use crate::import::node::{Node, Operator};
+use crate::import::node::{OnnxNode, OperatorWriter};
 use crate::import::step::{Out, SubscriptExpr, Term, at, literal};
-use crate::import::value::Value;
-use crate::import::view::View;
+use crate::import::value::GraphValue;
+use crate::import::view::DigitView;
 
-type Results = Result<Vec<Value>, UnsupportedNode>;
+type Results = Result<Vec<GraphValue>, UnsupportedNode>;
 
-pub const ALL: &[(&str, Operator)] = &[
+pub const ALL: &[(&str, OperatorWriter)] = &[
     ("Concat", concat),
     ("ConstantOfShape", |n| {
         let shape = lengths(&n.numbers(0)?.unwrap_or_default())?;
         let tensor = n.proto.attribute.iter().find(|a| a.name == "value").and_then(|a| a.t.as_ref());
-        let value = tensor.map(|t| crate::import::constant::Constant::read(t, std::path::Path::new(""))).transpose();
+        let value = tensor.map(|t| crate::import::constant::ConstantTensor::read(t, std::path::Path::new(""))).transpose();
         let (element, value) = match value.map_err(UnsupportedNode::Form)? {
             Some(value) => (value.element, value.only().unwrap_or(0.0)),
-            None => (Element::F32, 0.0),
+            None => (ElementType::F32, 0.0),
         };
-        Ok(vec![Value::View(View::number(value, element, &shape))])
+        Ok(vec![GraphValue::View(DigitView::number(value, element, &shape))])
     }),
     ("DepthToSpace", depth_to_space),
     ("Expand", |n| {
         let x = n.view(0)?;
         let wanted = lengths(&n.numbers(1)?.unwrap_or_default())?;
         let shape = broadcast(&x.shape(), &wanted)?;
-        Ok(vec![Value::View(x.expanded(&shape))])
+        Ok(vec![GraphValue::View(x.expanded(&shape))])
     }),
     ("Flatten", |n| {
         let x = n.view(0)?;
@@ -58,7 +58,7 @@ pub const ALL: &[(&str, Operator)] = &[
         if let Some(bad) = axes.iter().find(|a| x.axes[**a].size != 1) {
             return UnsupportedNode::form(format!("the axis {bad} has the size {}", x.axes[*bad].size));
         }
-        Ok(vec![Value::View(x.squeezed(&axes))])
+        Ok(vec![GraphValue::View(x.squeezed(&axes))])
     }),
     ("Tile", tile),
     ("Transpose", |n| {
@@ -73,7 +73,7 @@ pub const ALL: &[(&str, Operator)] = &[
         if sorted != (0..rank).collect::<Vec<_>>() {
             return UnsupportedNode::form(format!("`perm` is {order:?}, which is no order of {rank} axes"));
         }
-        Ok(vec![Value::View(x.transposed(&order)?)])
+        Ok(vec![GraphValue::View(x.transposed(&order)?)])
     }),
     ("Trilu", |n| {
         let x = n.view(0)?;
@@ -85,13 +85,13 @@ pub const ALL: &[(&str, Operator)] = &[
         }
         let x = n.copied_if_parted(&x, rank - 2)?;
         let kept: Vec<usize> = (0..rank).collect();
-        let labelled = n.labelled(&Node::aligned(std::slice::from_ref(&x), rank)?, &kept)?;
+        let labelled = n.labelled(&OnnxNode::aligned(std::slice::from_ref(&x), rank)?, &kept)?;
         let name = |axis: usize| labelled.indices[&axis].first().map_or("0".to_string(), |i| i.name.clone());
         let (row, column) = (name(rank - 2), name(rank - 1));
         let sign = if upper { ">=" } else { "<=" };
-        let expression = format!("where({column} - {row} {sign} {}, {}, 0)", literal(k as f64, Element::I64), labelled.texts[0]);
+        let expression = format!("where({column} - {row} {sign} {}, {}, 0)", literal(k as f64, ElementType::I64), labelled.texts[0]);
         let axes = kept.iter().map(|a| labelled.indices[a].clone()).collect();
-        Ok(vec![Value::View(n.define(Out::Result(0), axes, &expression, x.element))])
+        Ok(vec![GraphValue::View(n.define(Out::Result(0), axes, &expression, x.element))])
     }),
     ("Unsqueeze", |n| {
         let x = n.view(0)?;
@@ -101,7 +101,7 @@ pub const ALL: &[(&str, Operator)] = &[
         };
         let rank = x.axes.len() + given.len();
         let axes = given.iter().map(|a| axis(*a, rank)).collect::<Result<Vec<_>, _>>()?;
-        Ok(vec![Value::View(x.unsqueezed(&axes)?)])
+        Ok(vec![GraphValue::View(x.unsqueezed(&axes)?)])
     }),
     ("EyeLike", |n| Err(n.unknown(0))),
     ("NonZero", |n| Err(n.unknown(0))),
@@ -109,9 +109,9 @@ pub const ALL: &[(&str, Operator)] = &[
     ("Upsample", |_| UnsupportedNode::form("Resize takes its place since operator set 10; onnx.version_converter writes it so")),
 ];
 
-impl Node<'_, '_> {
+impl OnnxNode<'_, '_> {
     /// The same value where the axes from one on are single digits.
-    pub fn copied_if_parted(&mut self, view: &View, from: usize) -> Result<View, UnsupportedNode> {
+    pub fn copied_if_parted(&mut self, view: &DigitView, from: usize) -> Result<DigitView, UnsupportedNode> {
         match view.axes[from..].iter().any(|axis| axis.digits.len() > 1) {
             true => self.copied(view, "joined"),
             false => Ok(view.clone()),
@@ -120,18 +120,18 @@ impl Node<'_, '_> {
 }
 
 /// The same elements under another shape; where digits overlap, by way of a tensor of its own.
-pub fn reshape(node: &mut Node, x: &View, shape: &[usize]) -> Results {
+pub fn reshape(node: &mut OnnxNode, x: &DigitView, shape: &[usize]) -> Results {
     if let Some(view) = x.reshaped(shape) {
-        return Ok(vec![Value::View(view)]);
+        return Ok(vec![GraphValue::View(view)]);
     }
     // All axes as one, which any shape divides.
     let flat = x.reshaped(&[x.elements()]).ok_or_else(|| UnsupportedNode::Form("its axes cannot be joined".into()))?;
     let flat = node.copied(&flat, "flat")?;
     let view = flat.reshaped(shape).ok_or_else(|| UnsupportedNode::Form("its axes cannot be joined".into()))?;
-    Ok(vec![Value::View(view)])
+    Ok(vec![GraphValue::View(view)])
 }
 
-fn slice(node: &mut Node) -> Results {
+fn slice(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let (starts, ends) = (node.numbers(1)?.unwrap_or_default(), node.numbers(2)?.unwrap_or_default());
     let (axes, steps) = (node.numbers(3)?, node.numbers(4)?);
@@ -139,11 +139,11 @@ fn slice(node: &mut Node) -> Results {
     if parts.iter().any(|(_, _, count)| *count == 0) {
         return Ok(vec![node.empty(x.element, parts.iter().map(|(_, _, count)| *count).collect())]);
     }
-    part(node, x, &parts).map(|view| vec![Value::View(view)])
+    part(node, x, &parts).map(|view| vec![GraphValue::View(view)])
 }
 
 /// A part of each axis: start, step, number of places.
-pub fn part(node: &mut Node, mut x: View, parts: &[(i64, i64, usize)]) -> Result<View, UnsupportedNode> {
+pub fn part(node: &mut OnnxNode, mut x: DigitView, parts: &[(i64, i64, usize)]) -> Result<DigitView, UnsupportedNode> {
     for (n, (start, step, count)) in parts.iter().enumerate() {
         x = match x.sliced(n, *start, *step, *count) {
             Some(view) => view,
@@ -156,7 +156,7 @@ pub fn part(node: &mut Node, mut x: View, parts: &[(i64, i64, usize)]) -> Result
     Ok(x)
 }
 
-fn split(node: &mut Node) -> Results {
+fn split(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let along = axis(node.int("axis", 0), x.axes.len())?;
     let size = x.axes[along].size;
@@ -182,13 +182,13 @@ fn split(node: &mut Node) -> Results {
         }
         let parts: Vec<(i64, i64, usize)> =
             x.axes.iter().enumerate().map(|(a, axis)| if a == along { (start, 1, *size) } else { (0, 1, axis.size) }).collect();
-        results.push(Value::View(part(node, x.clone(), &parts)?));
+        results.push(GraphValue::View(part(node, x.clone(), &parts)?));
         start += *size as i64;
     }
     Ok(results)
 }
 
-fn concat(node: &mut Node) -> Results {
+fn concat(node: &mut OnnxNode) -> Results {
     let mut operands = vec![];
     for n in 0..node.inputs.len() {
         let empty = node.constant(n).is_some_and(|c| c.elements() == 0);
@@ -200,15 +200,15 @@ fn concat(node: &mut Node) -> Results {
     let rank = first.axes.len();
     let along = axis(node.int("axis", 0), rank)?;
     if let [only] = operands.as_slice() {
-        return Ok(vec![Value::View(only.clone())]);
+        return Ok(vec![GraphValue::View(only.clone())]);
     }
-    joined(node, &operands, along, Out::Result(0)).map(|view| vec![Value::View(view)])
+    joined(node, &operands, along, Out::Result(0)).map(|view| vec![GraphValue::View(view)])
 }
 
 /// Tensors one after the other along an axis.
-pub fn joined(node: &mut Node, operands: &[View], along: usize, out: Out) -> Result<View, UnsupportedNode> {
+pub fn joined(node: &mut OnnxNode, operands: &[DigitView], along: usize, out: Out) -> Result<DigitView, UnsupportedNode> {
     let rank = operands.first().map_or(0, |view| view.axes.len());
-    let element = operands.first().map_or(Element::F32, |view| view.element);
+    let element = operands.first().map_or(ElementType::F32, |view| view.element);
     let mut whole = vec![];
     for view in operands {
         if view.axes.len() != rank {
@@ -218,7 +218,7 @@ pub fn joined(node: &mut Node, operands: &[View], along: usize, out: Out) -> Res
     }
     let total: usize = whole.iter().map(|view| view.axes[along].size).sum();
     // The other axes run together, the joined one has its own index.
-    let labels: Vec<(View, Vec<usize>)> =
+    let labels: Vec<(DigitView, Vec<usize>)> =
         whole.iter().map(|view| (view.squeezed_out(along), (0..rank).filter(|a| *a != along).collect())).collect();
     let kept: Vec<usize> = (0..rank).filter(|a| *a != along).collect();
     let labelled = node.labelled(&labels, &kept)?;
@@ -262,7 +262,7 @@ fn chosen(parts: &[(String, String)], index: &str) -> String {
     }
 }
 
-fn pad(node: &mut Node) -> Results {
+fn pad(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let rank = x.axes.len();
     let given = match node.numbers(1)? {
@@ -287,7 +287,7 @@ fn pad(node: &mut Node) -> Results {
     let mode = node.string("mode", "constant").to_string();
     let moved: Vec<usize> = (0..rank).filter(|a| pads[*a] != (0, 0)).collect();
     if moved.is_empty() {
-        return Ok(vec![Value::View(x)]);
+        return Ok(vec![GraphValue::View(x)]);
     }
     if mode != "constant" {
         return mirrored(node, &x, &pads, &mode);
@@ -318,7 +318,7 @@ fn pad(node: &mut Node) -> Results {
         for (n, (axis, index)) in x.axes.iter().zip(&axes).enumerate() {
             if let ([index], true) = (index.as_slice(), pads[n] != (0, 0)) {
                 let (low, high) = (pads[n].0, pads[n].0 + axis.size as i64);
-                let low = literal(low as f64, Element::I64);
+                let low = literal(low as f64, ElementType::I64);
                 text = format!("where({0} >= {low}, where({0} < {high}, {text}, {value}), {value})", index.name);
             }
         }
@@ -327,7 +327,7 @@ fn pad(node: &mut Node) -> Results {
 }
 
 /// Padding that repeats what is inside: the place of each element is a minimum of distances, which a list of places says.
-fn mirrored(node: &mut Node, x: &View, pads: &[(i64, i64)], mode: &str) -> Results {
+fn mirrored(node: &mut OnnxNode, x: &DigitView, pads: &[(i64, i64)], mode: &str) -> Results {
     let mut x = x.clone();
     for (along, (before, after)) in pads.iter().enumerate().filter(|(_, pads)| **pads != (0, 0)) {
         let size = x.axes[along].size as i64;
@@ -351,11 +351,11 @@ fn mirrored(node: &mut Node, x: &View, pads: &[(i64, i64)], mode: &str) -> Resul
         x = picked(node, &x, along, &rows, "padded")?;
     }
     let last = node.copied_as(Out::Result(0), &x)?;
-    Ok(vec![Value::View(last)])
+    Ok(vec![GraphValue::View(last)])
 }
 
 /// The places of an axis in another order: a view where they are equally far apart, else by a parameter of places.
-pub fn picked(node: &mut Node, x: &View, along: usize, rows: &[i64], suffix: &'static str) -> Result<View, UnsupportedNode> {
+pub fn picked(node: &mut OnnxNode, x: &DigitView, along: usize, rows: &[i64], suffix: &'static str) -> Result<DigitView, UnsupportedNode> {
     let step = if rows.len() > 1 { rows[1] - rows[0] } else { 1 };
     if step != 0
         && rows.windows(2).all(|pair| pair[1] - pair[0] == step)
@@ -381,15 +381,15 @@ pub fn picked(node: &mut Node, x: &View, along: usize, rows: &[i64], suffix: &'s
         }
         return joined(node, &parts, along, Out::Part(suffix));
     }
-    let places = crate::import::constant::Constant::list(rows.to_vec());
-    let Value::Known(known) = node.import.known(&format!("{}_places", node.proto.output[0]), places) else {
+    let places = crate::import::constant::ConstantTensor::list(rows.to_vec());
+    let GraphValue::Known(known) = node.import.known(&format!("{}_places", node.proto.output[0]), places) else {
         return Err(UnsupportedNode::Earlier);
     };
     let places = node.import.parameter(&known)?;
     super::gather::rows(node, x, along, &places, Out::Part(suffix))
 }
 
-fn tile(node: &mut Node) -> Results {
+fn tile(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let times = lengths(&node.numbers(1)?.unwrap_or_default())?;
     if times.len() != x.axes.len() {
@@ -407,7 +407,7 @@ fn tile(node: &mut Node) -> Results {
 }
 
 /// [n, c, h, w] → [n, c / b², h · b, w · b]
-fn depth_to_space(node: &mut Node) -> Results {
+fn depth_to_space(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let b = node.int("blocksize", 1).max(1) as usize;
     let [n, c, h, w] = x.shape()[..] else { return UnsupportedNode::form("its input has no four axes") };
@@ -416,21 +416,21 @@ fn depth_to_space(node: &mut Node) -> Results {
         true => ([n, c / (b * b), b, b, h, w], [0, 1, 4, 2, 5, 3]),
         false => ([n, b, b, c / (b * b), h, w], [0, 3, 4, 1, 5, 2]),
     };
-    let Value::View(parts) = reshape(node, &x, &split)?.remove(0) else { return Err(UnsupportedNode::Earlier) };
+    let GraphValue::View(parts) = reshape(node, &x, &split)?.remove(0) else { return Err(UnsupportedNode::Earlier) };
     reshape(node, &parts.transposed(&order)?, &[n, c / (b * b), h * b, w * b])
 }
 
-fn space_to_depth(node: &mut Node) -> Results {
+fn space_to_depth(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let b = node.int("blocksize", 1).max(1) as usize;
     let [n, c, h, w] = x.shape()[..] else { return UnsupportedNode::form("its input has no four axes") };
     let columns_first = node.string("mode", "DCR") == "CRD";
-    let Value::View(parts) = reshape(node, &x, &[n, c, h / b, b, w / b, b])?.remove(0) else { return Err(UnsupportedNode::Earlier) };
+    let GraphValue::View(parts) = reshape(node, &x, &[n, c, h / b, b, w / b, b])?.remove(0) else { return Err(UnsupportedNode::Earlier) };
     let order = if columns_first { [0, 1, 3, 5, 2, 4] } else { [0, 3, 5, 1, 2, 4] };
     reshape(node, &parts.transposed(&order)?, &[n, c * b * b, h / b, w / b])
 }
 
-fn gather(node: &mut Node) -> Results {
+fn gather(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let along = axis(node.int("axis", 0), x.axes.len())?;
     let size = x.axes[along].size as i64;
@@ -443,7 +443,7 @@ fn gather(node: &mut Node) -> Results {
         if shape.len() <= 1 {
             let view = picked(node, &x, along, &rows, "picked")?;
             let view = if shape.is_empty() { view.squeezed(&[along]) } else { view };
-            return Ok(vec![Value::View(view)]);
+            return Ok(vec![GraphValue::View(view)]);
         }
     }
     let places = node.view(1)?;

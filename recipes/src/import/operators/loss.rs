@@ -2,16 +2,16 @@
 
 use crate::import::attribute::int;
 use crate::import::error::UnsupportedNode;
-use crate::import::node::{Node, Operator};
-use crate::import::recipe::Index;
+use crate::import::node::{OnnxNode, OperatorWriter};
+use crate::import::recipe::StepIndex;
 use crate::import::step::{Out, literal, reduced};
-use crate::import::value::Value;
-use crate::import::view::View;
+use crate::import::value::GraphValue;
+use crate::import::view::DigitView;
 
-pub const ALL: &[(&str, Operator)] = &[
+pub const ALL: &[(&str, OperatorWriter)] = &[
     ("NegativeLogLikelihoodLoss", |n| {
         let scores = n.view(0)?;
-        Ok(vec![Value::View(loss(n, &scores)?)])
+        Ok(vec![GraphValue::View(loss(n, &scores)?)])
     }),
     ("SoftmaxCrossEntropyLoss", |n| {
         let scores = n.view(0)?;
@@ -23,12 +23,12 @@ pub const ALL: &[(&str, Operator)] = &[
             Some(index) => format!("log_softmax({t}, over: {})", index.name),
             None => format!("0 * {t}"),
         })?;
-        Ok(vec![Value::View(loss(n, &logs)?), Value::View(logs)])
+        Ok(vec![GraphValue::View(loss(n, &logs)?), GraphValue::View(logs)])
     }),
 ];
 
 /// −w[l] · x[n,l,…] for each label l, or its mean or sum.
-fn loss(node: &mut Node, x: &View) -> Result<View, UnsupportedNode> {
+fn loss(node: &mut OnnxNode, x: &DigitView) -> Result<DigitView, UnsupportedNode> {
     let labels = node.view(1)?;
     let weights = node.optional(2)?;
     let rank = x.axes.len();
@@ -44,16 +44,16 @@ fn loss(node: &mut Node, x: &View) -> Result<View, UnsupportedNode> {
     let x = if x.axes[1].digits.len() > 1 { node.copied(x, "joined")? } else { x.clone() };
     let mut operands = vec![(labels.clone(), places.clone()), (x.clone(), all)];
     operands.extend(weights.clone().map(|w| (w, vec![1])));
-    let class = |node: &mut Node, part: &'static str, f: &dyn Fn(&str, &str, &str) -> String| -> Result<View, UnsupportedNode> {
+    let class = |node: &mut OnnxNode, part: &'static str, f: &dyn Fn(&str, &str, &str) -> String| -> Result<DigitView, UnsupportedNode> {
         let labelled = node.labelled(&operands, &places)?;
         let index = labelled.indices[&1].first().cloned();
         let name = index.as_ref().map_or("0".to_string(), |i| i.name.clone());
         let weight = labelled.texts.get(2).cloned().unwrap_or("1".into());
         let operand = f(&format!("{} == {name}", labelled.texts[0]), &labelled.texts[1], &weight);
-        let over: Vec<&Index> = index.iter().collect();
+        let over: Vec<&StepIndex> = index.iter().collect();
         let mut expression = reduced("sum", &operand, &over);
         if let Some(ignored) = ignored {
-            let ignored = literal(ignored as f64, crate::import::element::Element::I64);
+            let ignored = literal(ignored as f64, crate::import::element::ElementType::I64);
             expression = format!("where({} == {ignored}, 0, {expression})", labelled.texts[0]);
         }
         let axes = places.iter().map(|label| labelled.indices[label].clone()).collect();

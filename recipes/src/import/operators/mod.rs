@@ -18,9 +18,9 @@ mod resize;
 mod rotary;
 
 use super::error::UnsupportedNode;
-use super::node::Operator;
+use super::node::OperatorWriter;
 
-const FAMILIES: &[&[(&str, Operator)]] = &[
+const FAMILIES: &[&[(&str, OperatorWriter)]] = &[
     attention::ALL,
     quantization::ALL,
     recurrent::ALL,
@@ -66,7 +66,7 @@ pub fn changed(name: &str, opset: i64) -> Option<UnsupportedNode> {
 }
 
 /// The operator with this name.
-pub fn find(name: &str) -> Option<Operator> {
+pub fn find(name: &str) -> Option<OperatorWriter> {
     FAMILIES.iter().copied().flatten().find(|(own, _)| *own == name).map(|(_, operator)| *operator)
 }
 

@@ -5,14 +5,14 @@ use super::pointwise::{one, powered, real, root};
 use super::reduction::{along_axis, over};
 use crate::import::attribute::axis;
 use crate::import::error::UnsupportedNode;
-use crate::import::node::{Node, Operator};
+use crate::import::node::{OnnxNode, OperatorWriter};
 use crate::import::step::{Out, reduced};
-use crate::import::value::Value;
-use crate::import::view::View;
+use crate::import::value::GraphValue;
+use crate::import::view::DigitView;
 
-type Results = Result<Vec<Value>, UnsupportedNode>;
+type Results = Result<Vec<GraphValue>, UnsupportedNode>;
 
-pub const ALL: &[(&str, Operator)] = &[
+pub const ALL: &[(&str, OperatorWriter)] = &[
     ("BatchNormalization", batch),
     ("GroupNormalization", group),
     ("InstanceNormalization", instance),
@@ -42,7 +42,7 @@ pub const ALL: &[(&str, Operator)] = &[
 ];
 
 /// The mean and the variance over some axes, which stay with size 1.
-pub fn moments(node: &mut Node, x: &View, axes: &[usize]) -> Result<(View, View), UnsupportedNode> {
+pub fn moments(node: &mut OnnxNode, x: &DigitView, axes: &[usize]) -> Result<(DigitView, DigitView), UnsupportedNode> {
     let mean = over(node, Out::Part("mean"), x, axes, true, |t, over| reduced("mean", t, over))?;
     let rank = x.axes.len();
     let kept: Vec<usize> = (0..rank).filter(|a| !axes.contains(a)).collect();
@@ -56,11 +56,11 @@ pub fn moments(node: &mut Node, x: &View, axes: &[usize]) -> Result<(View, View)
 }
 
 /// A value over channels, with axes of size 1 for what stands around them.
-fn channels(view: View, rank: usize) -> Result<View, UnsupportedNode> {
+fn channels(view: DigitView, rank: usize) -> Result<DigitView, UnsupportedNode> {
     view.unsqueezed(&std::iter::once(0).chain(2..rank).collect::<Vec<_>>())
 }
 
-fn batch(node: &mut Node) -> Results {
+fn batch(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let rank = x.axes.len();
     if rank < 2 {
@@ -82,31 +82,31 @@ fn batch(node: &mut Node) -> Results {
     let y = node.pointwise(Out::Result(0), &operands, element, |t| {
         format!("{} * (({} - {}) * rsqrt({} + {eps})) + {}", t[1], t[0], t[3], t[4], t[2])
     })?;
-    let mut results = vec![Value::View(y)];
+    let mut results = vec![GraphValue::View(y)];
     for (n, (old, new)) in [(mean, own), (variance, spread)].into_iter().enumerate() {
         let new = new.squeezed(&axes);
         let moved =
             node.pointwise(Out::Result(1 + n), &[old, new], element, |t| format!("{momentum} * {} + (1 - {momentum}) * {}", t[0], t[1]))?;
-        results.push(Value::View(moved));
+        results.push(GraphValue::View(moved));
     }
     Ok(results)
 }
 
 /// The normalization of the language over some axes, with a scale and a shift that are broadcast.
 fn normalized(
-    node: &mut Node,
+    node: &mut OnnxNode,
     out: Out,
-    x: &View,
+    x: &DigitView,
     axes: &[usize],
-    scale: Option<View>,
-    shift: Option<View>,
+    scale: Option<DigitView>,
+    shift: Option<DigitView>,
     eps: &str,
-) -> Result<View, UnsupportedNode> {
+) -> Result<DigitView, UnsupportedNode> {
     let rank = x.axes.len();
     let kept: Vec<usize> = (0..rank).collect();
     let (has_scale, has_shift) = (scale.is_some(), shift.is_some());
-    let operands: Vec<View> = [x.clone()].into_iter().chain(scale).chain(shift).collect();
-    let labelled = node.labelled(&Node::aligned(&operands, rank)?, &kept)?;
+    let operands: Vec<DigitView> = [x.clone()].into_iter().chain(scale).chain(shift).collect();
+    let labelled = node.labelled(&OnnxNode::aligned(&operands, rank)?, &kept)?;
     let over: Vec<&str> = axes.iter().flat_map(|a| &labelled.indices[a]).map(|i| i.name.as_str()).collect();
     let mut options = String::new();
     let mut rest = labelled.texts[1..].iter();
@@ -135,7 +135,7 @@ fn normalized(
     Ok(node.define(out, left, &expression, x.element))
 }
 
-fn layer(node: &mut Node) -> Results {
+fn layer(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let rank = x.axes.len();
     let first = axis(node.int("axis", -1), rank)?;
@@ -143,20 +143,20 @@ fn layer(node: &mut Node) -> Results {
     let eps = real(node, "epsilon", 1e-5);
     let (scale, shift) = (node.optional(1)?, node.optional(2)?);
     let y = normalized(node, Out::Result(0), &x, &axes, scale, shift, &eps)?;
-    let mut results = vec![Value::View(y)];
+    let mut results = vec![GraphValue::View(y)];
     if node.wanted(1) || node.wanted(2) {
         let mean = over(node, Out::Result(1), &x, &axes, true, |t, over| reduced("mean", t, over))?;
-        results.push(Value::View(mean));
+        results.push(GraphValue::View(mean));
     }
     if node.wanted(2) {
         let (_, variance) = moments(node, &x, &axes)?;
         let element = x.element;
-        results.push(Value::View(node.pointwise(Out::Result(2), &[variance], element, |t| format!("rsqrt({} + {eps})", t[0]))?));
+        results.push(GraphValue::View(node.pointwise(Out::Result(2), &[variance], element, |t| format!("rsqrt({} + {eps})", t[0]))?));
     }
     Ok(results)
 }
 
-fn instance(node: &mut Node) -> Results {
+fn instance(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let rank = x.axes.len();
     let axes: Vec<usize> = (2..rank).collect();
@@ -167,7 +167,7 @@ fn instance(node: &mut Node) -> Results {
 
 /// Channels are parted into groups, each of which is normalized; scale and shift are one for each channel, and before operator set 21
 /// one for each group.
-fn group(node: &mut Node) -> Results {
+fn group(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let shape = x.shape();
     let groups = node.int("num_groups", 1).max(1) as usize;
@@ -177,10 +177,10 @@ fn group(node: &mut Node) -> Results {
     let eps = real(node, "epsilon", 1e-5);
     let own = shape[1] / groups;
     let parted: Vec<usize> = [&[shape[0], groups, own], &shape[2..]].concat();
-    let Value::View(parts) = reshape(node, &x, &parted)?.remove(0) else { return Err(UnsupportedNode::Earlier) };
+    let GraphValue::View(parts) = reshape(node, &x, &parted)?.remove(0) else { return Err(UnsupportedNode::Earlier) };
     let rank = parted.len();
     let axes: Vec<usize> = (2..rank).collect();
-    let affine = |node: &mut Node, n: usize| -> Result<View, UnsupportedNode> {
+    let affine = |node: &mut OnnxNode, n: usize| -> Result<DigitView, UnsupportedNode> {
         let view = node.view(n)?;
         let shape = if view.elements() == groups && own != 1 { vec![groups, 1] } else { vec![groups, own] };
         let view = view.reshaped(&shape).ok_or_else(|| UnsupportedNode::Form("its scale or shift has other channels".into()))?;
@@ -193,25 +193,25 @@ fn group(node: &mut Node) -> Results {
     reshape(node, &y, &shape)
 }
 
-fn root_mean_square(node: &mut Node) -> Results {
+fn root_mean_square(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let rank = x.axes.len();
     let first = axis(node.int("axis", -1), rank)?;
     let eps = real(node, "epsilon", 1e-5);
     let scale = node.optional(1)?;
-    let operands: Vec<View> = [x.clone()].into_iter().chain(scale).collect();
+    let operands: Vec<DigitView> = [x.clone()].into_iter().chain(scale).collect();
     let kept: Vec<usize> = (0..rank).collect();
-    let labelled = node.labelled(&Node::aligned(&operands, rank)?, &kept)?;
+    let labelled = node.labelled(&OnnxNode::aligned(&operands, rank)?, &kept)?;
     let over: Vec<_> = (first..rank).flat_map(|a| &labelled.indices[&a]).collect();
     let square = reduced("mean", &powered(&labelled.texts[0], 2), &over);
     let scale = labelled.texts.get(1).map(|scale| format!(" * {scale}")).unwrap_or_default();
     let expression = format!("{} * rsqrt({square} + {eps}){scale}", labelled.texts[0]);
     let left = kept.iter().map(|a| labelled.indices[a].clone()).collect();
-    Ok(vec![Value::View(node.define(Out::Result(0), left, &expression, x.element))])
+    Ok(vec![GraphValue::View(node.define(Out::Result(0), left, &expression, x.element))])
 }
 
 /// Each element is divided by a power of the squares of its neighbours along the channels.
-fn response(node: &mut Node) -> Results {
+fn response(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let size = node.int("size", 1).max(1) as usize;
     let (alpha, beta, bias) = (node.float("alpha", 1e-4), real(node, "beta", 0.75), real(node, "bias", 1.0));
@@ -230,9 +230,9 @@ fn response(node: &mut Node) -> Results {
         places.insert(digit.id, place.plus(&crate::import::step::SubscriptExpr::number(1), -(((size - 1) / 2) as i64)));
     }
     let neighbour = node.text(&x, &places, Some("0"));
-    let factor = crate::import::step::literal(alpha / size as f64, crate::import::element::Element::F64);
+    let factor = crate::import::step::literal(alpha / size as f64, crate::import::element::ElementType::F64);
     let squares = reduced("sum", &powered(&neighbour, 2), &[&near]);
     let expression = format!("{} * pow({bias} + {factor} * {squares}, -{beta})", labelled.texts[0]);
     let left = kept.iter().map(|a| labelled.indices[a].clone()).collect();
-    Ok(vec![Value::View(node.define(Out::Result(0), left, &expression, x.element))])
+    Ok(vec![GraphValue::View(node.define(Out::Result(0), left, &expression, x.element))])
 }

@@ -3,18 +3,18 @@
 use super::gather::from_the_front;
 use super::pointwise::one;
 use crate::import::attribute::{axis, int};
-use crate::import::element::Element;
+use crate::import::element::ElementType;
 use crate::import::error::UnsupportedNode;
-use crate::import::node::{Node, Operator};
-use crate::import::recipe::Index;
+use crate::import::node::{OnnxNode, OperatorWriter};
+use crate::import::recipe::StepIndex;
 use crate::import::step::{Labelled, Out, reduced};
-use crate::import::value::Value;
-use crate::import::view::View;
+use crate::import::value::GraphValue;
+use crate::import::view::DigitView;
 use indexmap::IndexMap;
 
-type Results = Result<Vec<Value>, UnsupportedNode>;
+type Results = Result<Vec<GraphValue>, UnsupportedNode>;
 
-pub const ALL: &[(&str, Operator)] = &[
+pub const ALL: &[(&str, OperatorWriter)] = &[
     ("CumSum", cumulated),
     ("GatherElements", gather_elements),
     ("GatherND", gather_nd),
@@ -27,7 +27,7 @@ pub const ALL: &[(&str, Operator)] = &[
 ];
 
 /// y[i] = Σ x[k] over the k up to i.
-fn cumulated(node: &mut Node) -> Results {
+fn cumulated(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let along = node.numbers(1)?.and_then(|a| a.first().copied()).unwrap_or(0);
     let along = axis(along, x.axes.len())?;
@@ -54,11 +54,11 @@ fn cumulated(node: &mut Node) -> Results {
     let operand = format!("where({} {sign} {}, {}, 0)", summed.name, index.name, labelled.texts[0]);
     let expression = reduced("sum", &operand, &[&summed]);
     let axes = all.iter().map(|a| if *a == along { vec![index.clone()] } else { labelled.indices[a].clone() }).collect();
-    Ok(vec![Value::View(node.define(Out::Result(0), axes, &expression, x.element))])
+    Ok(vec![GraphValue::View(node.define(Out::Result(0), axes, &expression, x.element))])
 }
 
 /// The text of a value of which some axes are at elements of other tensors.
-fn at_elements(node: &Node, x: &View, labels: &[usize], labelled: &Labelled, elements: &[(usize, String)]) -> String {
+fn at_elements(node: &OnnxNode, x: &DigitView, labels: &[usize], labelled: &Labelled, elements: &[(usize, String)]) -> String {
     let mut places = node.places(x, labels, labelled);
     let mut found = IndexMap::new();
     for (axis, text) in elements {
@@ -70,13 +70,13 @@ fn at_elements(node: &Node, x: &View, labels: &[usize], labelled: &Labelled, ele
     node.text_with(x, &places, &found, None)
 }
 
-fn whole_axes(node: &mut Node, x: &View, axes: impl Iterator<Item = usize> + Clone) -> Result<View, UnsupportedNode> {
+fn whole_axes(node: &mut OnnxNode, x: &DigitView, axes: impl Iterator<Item = usize> + Clone) -> Result<DigitView, UnsupportedNode> {
     let whole = axes.clone().all(|a| x.axes[a].digits.is_empty() || x.is_whole(a));
     if whole { Ok(x.clone()) } else { node.copied(x, "joined") }
 }
 
 /// y[i,j] = x[places[i,j],j]
-fn gather_elements(node: &mut Node) -> Results {
+fn gather_elements(node: &mut OnnxNode) -> Results {
     let (x, places) = (node.view(0)?, node.view(1)?);
     let rank = x.axes.len();
     let along = axis(node.int("axis", 0), rank)?;
@@ -84,7 +84,7 @@ fn gather_elements(node: &mut Node) -> Results {
     one(elements(node, Out::Result(0), &x, &places, along))
 }
 
-fn elements(node: &mut Node, out: Out, x: &View, places: &View, along: usize) -> Result<View, UnsupportedNode> {
+fn elements(node: &mut OnnxNode, out: Out, x: &DigitView, places: &DigitView, along: usize) -> Result<DigitView, UnsupportedNode> {
     let rank = x.axes.len();
     if places.axes.len() != rank {
         return UnsupportedNode::form("its places have other axes than its operand");
@@ -106,7 +106,7 @@ fn elements(node: &mut Node, out: Out, x: &View, places: &View, along: usize) ->
 }
 
 /// y[b…,i…,r…] = x[b…,places[b…,i…,0],…,places[b…,i…,k−1],r…]
-fn gather_nd(node: &mut Node) -> Results {
+fn gather_nd(node: &mut OnnxNode) -> Results {
     let (x, places) = (node.view(0)?, node.view(1)?);
     let batch = node.int("batch_dims", 0).max(0) as usize;
     let (rank, inner) = (x.axes.len(), places.axes.len());
@@ -138,7 +138,7 @@ fn gather_nd(node: &mut Node) -> Results {
             }
         })
         .collect();
-    let mut operands: Vec<(View, Vec<usize>)> = parts.into_iter().map(|part| (part, front.clone())).collect();
+    let mut operands: Vec<(DigitView, Vec<usize>)> = parts.into_iter().map(|part| (part, front.clone())).collect();
     let mut others = x.clone();
     let mut other_labels = labels.clone();
     for a in named.iter().rev() {
@@ -151,10 +151,10 @@ fn gather_nd(node: &mut Node) -> Results {
     let elements: Vec<(usize, String)> = named.iter().zip(&labelled.texts).map(|(a, text)| (*a, text.clone())).collect();
     let text = at_elements(node, &x, &labels, &labelled, &elements);
     let axes = kept.iter().map(|label| labelled.indices[label].clone()).collect();
-    Ok(vec![Value::View(node.define(Out::Result(0), axes, &text, x.element))])
+    Ok(vec![GraphValue::View(node.define(Out::Result(0), axes, &text, x.element))])
 }
 
-fn one_hot(node: &mut Node) -> Results {
+fn one_hot(node: &mut OnnxNode) -> Results {
     let places = node.view(0)?;
     let Some(depth) = node.constant(1).and_then(|d| d.only()) else { return Err(node.unknown(1)) };
     let values = node.view(2)?;
@@ -175,13 +175,13 @@ fn one_hot(node: &mut Node) -> Results {
     let expression = format!("where({place} - {depth} * floor({place} / {depth}) == {}, {on}, {off})", class.name);
     // Places that are too large or too small name nothing.
     let expression = format!("where({place} >= -{depth}, where({place} < {depth}, {expression}, {off}), {off})");
-    let mut axes: Vec<Vec<Index>> = kept.iter().map(|a| labelled.indices[a].clone()).collect();
+    let mut axes: Vec<Vec<StepIndex>> = kept.iter().map(|a| labelled.indices[a].clone()).collect();
     axes.insert(along, vec![class]);
-    Ok(vec![Value::View(node.define(Out::Result(0), axes, &expression, element))])
+    Ok(vec![GraphValue::View(node.define(Out::Result(0), axes, &expression, element))])
 }
 
 /// y[t,b] = x[n[b]−1−t,b] where t < n[b], and else x[t,b].
-fn reverse_sequence(node: &mut Node) -> Results {
+fn reverse_sequence(node: &mut OnnxNode) -> Results {
     let (x, lengths) = (node.view(0)?, node.view(1)?);
     let rank = x.axes.len();
     let (batch, time) = (axis(node.int("batch_axis", 1), rank)?, axis(node.int("time_axis", 0), rank)?);
@@ -193,14 +193,14 @@ fn reverse_sequence(node: &mut Node) -> Results {
     let mut axes = vec![vec![]; rank];
     axes[time] = vec![count];
     axes[batch] = labelled.indices[&batch].clone();
-    let places = node.define(Out::Part("places"), axes, &expression, Element::I64);
+    let places = node.define(Out::Part("places"), axes, &expression, ElementType::I64);
     let shape = x.shape();
     let places = places.expanded(&shape);
     one(elements(node, Out::Result(0), &x, &places, time))
 }
 
 /// How an update meets what was there.
-fn joined(reduction: &str, old: &str, hits: &str, update: &str, over: &[&Index]) -> Result<String, UnsupportedNode> {
+fn joined(reduction: &str, old: &str, hits: &str, update: &str, over: &[&StepIndex]) -> Result<String, UnsupportedNode> {
     let hit = |otherwise: &str| format!("where({hits}, {update}, {otherwise})");
     Ok(match reduction {
         "add" => format!("{old} + {}", reduced("sum", &hit("0"), over)),
@@ -217,7 +217,7 @@ fn joined(reduction: &str, old: &str, hits: &str, update: &str, over: &[&Index])
 /// Each element looks for the updates that name it, so a scatter takes as many steps as elements times updates.
 const LOOKED_AT: usize = 1 << 24;
 
-fn scatter_elements(node: &mut Node) -> Results {
+fn scatter_elements(node: &mut OnnxNode) -> Results {
     let (x, places, updates) = (node.view(0)?, node.view(1)?, node.view(2)?);
     let rank = x.axes.len();
     let along = axis(node.int("axis", 0), rank)?;
@@ -238,25 +238,25 @@ fn scatter_elements(node: &mut Node) -> Results {
     let own: Vec<usize> = kept.iter().map(|a| if *a == along { rank } else { *a }).collect();
     let labelled = node.labelled(&[(x.clone(), kept.clone()), (places, own.clone()), (updates, own)], &kept)?;
     let at = labelled.indices[&along].first().map_or("0".to_string(), |i| i.name.clone());
-    let over: Vec<&Index> = labelled.indices[&rank].iter().collect();
+    let over: Vec<&StepIndex> = labelled.indices[&rank].iter().collect();
     let [old, place, update] = &labelled.texts[..] else { return Err(UnsupportedNode::Earlier) };
     let expression = joined(&reduction, old, &format!("{place} == {at}"), update, &over)?;
     let axes = kept.iter().map(|a| labelled.indices[a].clone()).collect();
-    Ok(vec![Value::View(node.define(Out::Result(0), axes, &expression, x.element))])
+    Ok(vec![GraphValue::View(node.define(Out::Result(0), axes, &expression, x.element))])
 }
 
 /// A tensor with as many places as another along all axes but one; the new ones hold a number.
-fn padded(node: &mut Node, view: &View, like: &View, along: usize, value: &str) -> Result<View, UnsupportedNode> {
+fn padded(node: &mut OnnxNode, view: &DigitView, like: &DigitView, along: usize, value: &str) -> Result<DigitView, UnsupportedNode> {
     let whole = node.whole(view, 0..view.axes.len())?;
     node.begin();
-    let axes: Vec<Vec<Index>> =
+    let axes: Vec<Vec<StepIndex>> =
         (0..whole.axes.len()).map(|a| vec![node.index(if a == along { whole.axes[a].size } else { like.axes[a].size })]).collect();
     let places: Vec<_> = axes.iter().map(|axis| crate::import::step::at(&axis[0])).collect();
     let text = node.read(&whole, &places, Some(value));
     Ok(node.define(Out::Part("padded"), axes, &text, view.element))
 }
 
-fn scatter_nd(node: &mut Node) -> Results {
+fn scatter_nd(node: &mut OnnxNode) -> Results {
     let (x, places, updates) = (node.view(0)?, node.view(1)?, node.view(2)?);
     let (rank, inner) = (x.axes.len(), places.axes.len());
     let Some(numbers) = places.axes.last().map(|a| a.size).filter(|n| *n <= rank) else {
@@ -282,7 +282,7 @@ fn scatter_nd(node: &mut Node) -> Results {
     let x = whole_axes(node, &x, 0..numbers)?;
     operands[0].0 = x.clone();
     let labelled = node.labelled(&operands, &kept)?;
-    let over: Vec<&Index> = front.iter().flat_map(|label| &labelled.indices[label]).collect();
+    let over: Vec<&StepIndex> = front.iter().flat_map(|label| &labelled.indices[label]).collect();
     let hits: Vec<String> = (0..numbers)
         .map(|n| {
             let at = labelled.indices[&n].first().map_or("0".to_string(), |i| i.name.clone());
@@ -292,11 +292,11 @@ fn scatter_nd(node: &mut Node) -> Results {
     let hits = if hits.is_empty() { "1".to_string() } else { hits.join(" * ") };
     let expression = joined(&reduction, &labelled.texts[0], &hits, &labelled.texts[1], &over)?;
     let axes = kept.iter().map(|a| labelled.indices[a].clone()).collect();
-    Ok(vec![Value::View(node.define(Out::Result(0), axes, &expression, x.element))])
+    Ok(vec![GraphValue::View(node.define(Out::Result(0), axes, &expression, x.element))])
 }
 
 /// Each element's rank is how many stand before it; the element of rank r is result r.
-fn top(node: &mut Node) -> Results {
+fn top(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let rank = x.axes.len();
     let along = axis(node.int("axis", -1), rank)?;
@@ -317,8 +317,8 @@ fn top(node: &mut Node) -> Results {
     if x.axes[along].digits.is_empty() || size == 1 {
         let element = x.element;
         let values = node.pointwise(Out::Result(0), std::slice::from_ref(&x), element, |t| t[0].clone())?;
-        let places = node.pointwise(Out::Result(1), &[x], Element::I64, |t| format!("0 * {}", t[0]))?;
-        return Ok(vec![Value::View(values), Value::View(places)]);
+        let places = node.pointwise(Out::Result(1), &[x], ElementType::I64, |t| format!("0 * {}", t[0]))?;
+        return Ok(vec![GraphValue::View(values), GraphValue::View(places)]);
     }
     let labelled = node.labelled(&[(x.clone(), kept.clone()), (x.clone(), other)], &kept)?;
     let (own, before) = (labelled.indices[&along][0].clone(), labelled.indices[&rank][0].clone());
@@ -326,7 +326,7 @@ fn top(node: &mut Node) -> Results {
     let operand = format!("where({rival} {sign} {value}, 1, where({rival} == {value}, {} < {}, 0))", before.name, own.name);
     let expression = reduced("sum", &operand, &[&before]);
     let axes = kept.iter().map(|a| labelled.indices[a].clone()).collect();
-    let ranks = node.define(Out::Part("rank"), axes, &expression, Element::I64);
+    let ranks = node.define(Out::Part("rank"), axes, &expression, ElementType::I64);
     let mut results = vec![];
     for n in 0..2 {
         let own_labels: Vec<usize> = kept.iter().map(|a| if *a == along { rank } else { *a }).collect();
@@ -338,8 +338,8 @@ fn top(node: &mut Node) -> Results {
         let operand = format!("where({} == {}, {value}, 0)", labelled.texts[1], to.name);
         let expression = reduced("sum", &operand, &[&from]);
         let axes = kept.iter().map(|a| if *a == along { vec![to.clone()] } else { labelled.indices[a].clone() }).collect();
-        let element = if n == 0 { x.element } else { Element::I64 };
-        results.push(Value::View(node.define(Out::Result(n), axes, &expression, element)));
+        let element = if n == 0 { x.element } else { ElementType::I64 };
+        results.push(GraphValue::View(node.define(Out::Result(n), axes, &expression, element)));
     }
     Ok(results)
 }

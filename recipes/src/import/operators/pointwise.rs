@@ -1,15 +1,15 @@
 //! Functions of elements at one place: arithmetic, comparisons, activations, casts.
 
-use crate::import::element::Element;
+use crate::import::element::ElementType;
 use crate::import::error::UnsupportedNode;
-use crate::import::node::{Node, Operator};
+use crate::import::node::{OnnxNode, OperatorWriter};
 use crate::import::step::{Out, literal};
-use crate::import::value::Value;
-use crate::import::view::View;
+use crate::import::value::GraphValue;
+use crate::import::view::DigitView;
 
-type Results = Result<Vec<Value>, UnsupportedNode>;
+type Results = Result<Vec<GraphValue>, UnsupportedNode>;
 
-pub const ALL: &[(&str, Operator)] = &[
+pub const ALL: &[(&str, OperatorWriter)] = &[
     ("Abs", |n| unary(n, |x| format!("abs({x})"))),
     ("Acosh", |n| unary(n, |x| format!("log({x} + sqrt({x} * {x} - 1))"))),
     ("Add", |n| pair(n, |a, b| format!("{a} + {b}"))),
@@ -53,11 +53,11 @@ pub const ALL: &[(&str, Operator)] = &[
         unary(n, |x| format!("max(0, min(1, {alpha} * {x} + {beta}))"))
     }),
     ("HardSwish", |n| unary(n, |x| format!("{x} * max(0, min(1, {x} / 6 + 0.5))"))),
-    ("Identity", |n| Ok(vec![n.inputs.first().cloned().unwrap_or(Value::Absent)])),
+    ("Identity", |n| Ok(vec![n.inputs.first().cloned().unwrap_or(GraphValue::Absent)])),
     ("IsInf", |n| {
         let (negative, positive) = (n.int("detect_negative", 1) != 0, n.int("detect_positive", 1) != 0);
         let x = n.view(0)?;
-        one(n.pointwise(Out::Result(0), &[x], Element::Bool, |t| match (negative, positive) {
+        one(n.pointwise(Out::Result(0), &[x], ElementType::Bool, |t| match (negative, positive) {
             (true, true) => format!("abs({}) == inf", t[0]),
             (true, false) => format!("{} == -inf", t[0]),
             (false, true) => format!("{} == inf", t[0]),
@@ -66,7 +66,7 @@ pub const ALL: &[(&str, Operator)] = &[
     }),
     ("IsNaN", |n| {
         let x = n.view(0)?;
-        one(n.pointwise(Out::Result(0), &[x], Element::Bool, |t| format!("{0} != {0}", t[0])))
+        one(n.pointwise(Out::Result(0), &[x], ElementType::Bool, |t| format!("{0} != {0}", t[0])))
     }),
     ("LeakyRelu", |n| {
         let alpha = real(n, "alpha", 0.01);
@@ -129,13 +129,13 @@ pub const ALL: &[(&str, Operator)] = &[
     ("Xor", |n| truth(n, |a, b| format!("{a} != {b}"))),
 ];
 
-pub fn one(view: Result<View, UnsupportedNode>) -> Results {
-    Ok(vec![Value::View(view?)])
+pub fn one(view: Result<DigitView, UnsupportedNode>) -> Results {
+    Ok(vec![GraphValue::View(view?)])
 }
 
 /// A real attribute as a step writes it.
-pub fn real(node: &Node, name: &str, default: f32) -> String {
-    literal(node.float(name, default), Element::F64)
+pub fn real(node: &OnnxNode, name: &str, default: f32) -> String {
+    literal(node.float(name, default), ElementType::F64)
 }
 
 /// log(1 + exp(x)) without exponentials that overflow.
@@ -154,28 +154,28 @@ pub fn truncated(x: &str) -> String {
     format!("where({x} < 0, -floor(-({x})), floor({x}))")
 }
 
-fn first(operands: &[View]) -> Element {
-    operands.first().map_or(Element::F32, |view| view.element)
+fn first(operands: &[DigitView]) -> ElementType {
+    operands.first().map_or(ElementType::F32, |view| view.element)
 }
 
-fn unary(node: &mut Node, f: impl FnOnce(&str) -> String) -> Results {
+fn unary(node: &mut OnnxNode, f: impl FnOnce(&str) -> String) -> Results {
     let x = node.view(0)?;
     let element = x.element;
     one(node.pointwise(Out::Result(0), &[x], element, |t| f(&t[0])))
 }
 
-fn pair(node: &mut Node, f: impl FnOnce(&str, &str) -> String) -> Results {
+fn pair(node: &mut OnnxNode, f: impl FnOnce(&str, &str) -> String) -> Results {
     let operands = [node.view(0)?, node.view(1)?];
     let element = first(&operands);
     one(node.pointwise(Out::Result(0), &operands, element, |t| wrapped(f(&t[0], &t[1]), element)))
 }
 
-fn truth(node: &mut Node, f: impl FnOnce(&str, &str) -> String) -> Results {
+fn truth(node: &mut OnnxNode, f: impl FnOnce(&str, &str) -> String) -> Results {
     let operands = [node.view(0)?, node.view(1)?];
-    one(node.pointwise(Out::Result(0), &operands, Element::Bool, |t| f(&t[0], &t[1])))
+    one(node.pointwise(Out::Result(0), &operands, ElementType::Bool, |t| f(&t[0], &t[1])))
 }
 
-fn several(node: &mut Node, f: impl Fn(&str, &str) -> String) -> Results {
+fn several(node: &mut OnnxNode, f: impl Fn(&str, &str) -> String) -> Results {
     let operands = (0..node.inputs.len()).map(|n| node.view(n)).collect::<Result<Vec<_>, _>>()?;
     let element = first(&operands);
     one(node.pointwise(Out::Result(0), &operands, element, |t| {
@@ -185,19 +185,19 @@ fn several(node: &mut Node, f: impl Fn(&str, &str) -> String) -> Results {
 }
 
 /// A whole number as its type holds it: what is beyond starts again from the other end.
-pub fn wrapped(value: String, element: Element) -> String {
+pub fn wrapped(value: String, element: ElementType) -> String {
     match element {
-        Element::U8 => format!("({value}) - 256 * floor(({value}) / 256)"),
-        Element::I8 => format!("({value}) - 256 * floor((({value}) + 128) / 256)"),
-        Element::U16 => format!("({value}) - 65536 * floor(({value}) / 65536)"),
-        Element::I16 => format!("({value}) - 65536 * floor((({value}) + 32768) / 65536)"),
-        Element::U32 => format!("({value}) - 4294967296 * floor(({value}) / 4294967296)"),
+        ElementType::U8 => format!("({value}) - 256 * floor(({value}) / 256)"),
+        ElementType::I8 => format!("({value}) - 256 * floor((({value}) + 128) / 256)"),
+        ElementType::U16 => format!("({value}) - 65536 * floor(({value}) / 65536)"),
+        ElementType::I16 => format!("({value}) - 65536 * floor((({value}) + 32768) / 65536)"),
+        ElementType::U32 => format!("({value}) - 4294967296 * floor(({value}) / 4294967296)"),
         _ => value,
     }
 }
 
 /// Whole numbers are divided towards 0.
-fn divide(node: &mut Node) -> Results {
+fn divide(node: &mut OnnxNode) -> Results {
     let element = node.view(0)?.element;
     pair(node, |a, b| match element {
         e if e.is_float() => format!("{a} / {b}"),
@@ -206,7 +206,7 @@ fn divide(node: &mut Node) -> Results {
     })
 }
 
-fn modulo(node: &mut Node) -> Results {
+fn modulo(node: &mut OnnxNode) -> Results {
     let as_c = node.int("fmod", 0) != 0;
     let real = node.view(0)?.element.is_float();
     pair(node, |a, b| match as_c {
@@ -218,7 +218,7 @@ fn modulo(node: &mut Node) -> Results {
     })
 }
 
-fn power(node: &mut Node) -> Results {
+fn power(node: &mut OnnxNode) -> Results {
     let operands = [node.view(0)?, node.view(1)?];
     let element = first(&operands);
     one(node.pointwise(Out::Result(0), &operands, element, |t| {
@@ -227,7 +227,7 @@ fn power(node: &mut Node) -> Results {
     }))
 }
 
-fn clip(node: &mut Node) -> Results {
+fn clip(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let (low, high) = (node.optional(1)?, node.optional(2)?);
     let element = x.element;
@@ -235,7 +235,7 @@ fn clip(node: &mut Node) -> Results {
     let (has_low, has_high) = (low.is_some(), high.is_some());
     operands.extend(low.into_iter().chain(high).map(|bound| bound.squeezed(&(0..bound.axes.len()).collect::<Vec<_>>())));
     if operands.len() == 1 {
-        return Ok(vec![Value::View(operands.remove(0))]);
+        return Ok(vec![GraphValue::View(operands.remove(0))]);
     }
     one(node.pointwise(Out::Result(0), &operands, element, |t| match (has_low, has_high) {
         (true, true) => format!("min(max({}, {}), {})", t[0], t[1], t[2]),
@@ -245,7 +245,7 @@ fn clip(node: &mut Node) -> Results {
 }
 
 /// A cast of real numbers to whole ones cuts fractions off; narrower floating types are not rounded to, since the recipe stores one type.
-fn cast(node: &mut Node) -> Results {
+fn cast(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let to = match node.proto.op_type.as_str() {
         "CastLike" => match node.constant(1) {
@@ -255,18 +255,18 @@ fn cast(node: &mut Node) -> Results {
         _ => node.element("to", x.element)?,
     };
     let from = x.element;
-    if to == from || to.is_float() || from == Element::Bool {
-        return Ok(vec![Value::View(x.typed(to))]);
+    if to == from || to.is_float() || from == ElementType::Bool {
+        return Ok(vec![GraphValue::View(x.typed(to))]);
     }
     one(node.pointwise(Out::Result(0), &[x], to, |t| match (to, from.is_float()) {
-        (Element::Bool, _) => format!("{} != 0", t[0]),
+        (ElementType::Bool, _) => format!("{} != 0", t[0]),
         (_, true) => wrapped(truncated(&t[0]), to),
         (_, false) => wrapped(t[0].clone(), to),
     }))
 }
 
 /// Inference hands the operand on; a mask that is all ones is known.
-fn dropout(node: &mut Node) -> Results {
+fn dropout(node: &mut OnnxNode) -> Results {
     let training = match (node.given(2), node.constant(2)) {
         (false, _) => false,
         (true, Some(training)) => training.only() != Some(0.0),
@@ -277,8 +277,8 @@ fn dropout(node: &mut Node) -> Results {
         return UnsupportedNode::form("it is in training mode, whose random numbers ONNX does not fix; export the model for inference");
     }
     let x = node.view(0)?;
-    let mask = View::number(1.0, Element::Bool, &x.shape());
-    Ok(vec![Value::View(x), Value::View(mask)])
+    let mask = DigitView::number(1.0, ElementType::Bool, &x.shape());
+    Ok(vec![GraphValue::View(x), GraphValue::View(mask)])
 }
 
 /// |x|ᵖ

@@ -1,18 +1,18 @@
 //! Pooling: maxima, means and norms over windows.
 
-use super::convolution::{Window, reached, windows};
+use super::convolution::{AxisWindow, reached, windows};
 use super::pointwise::{one, powered, root};
-use crate::import::element::Element;
+use crate::import::element::ElementType;
 use crate::import::error::UnsupportedNode;
-use crate::import::node::{Node, Operator};
-use crate::import::recipe::Index;
+use crate::import::node::{OnnxNode, OperatorWriter};
+use crate::import::recipe::StepIndex;
 use crate::import::step::{Out, literal, reduced};
-use crate::import::value::Value;
-use crate::import::view::View;
+use crate::import::value::GraphValue;
+use crate::import::view::DigitView;
 
-type Results = Result<Vec<Value>, UnsupportedNode>;
+type Results = Result<Vec<GraphValue>, UnsupportedNode>;
 
-pub const ALL: &[(&str, Operator)] = &[
+pub const ALL: &[(&str, OperatorWriter)] = &[
     ("AveragePool", average),
     ("GlobalAveragePool", |n| global(n, |x, over| reduced("mean", x, over))),
     ("GlobalLpPool", |n| {
@@ -23,9 +23,9 @@ pub const ALL: &[(&str, Operator)] = &[
     ("LpPool", |n| {
         let p = n.int("p", 2);
         let pooled = pool(n, "0")?;
-        let over: Vec<&Index> = pooled.over.iter().collect();
+        let over: Vec<&StepIndex> = pooled.over.iter().collect();
         let expression = root(&reduced("sum", &powered(&pooled.read, p), &over), p);
-        Ok(vec![Value::View(n.define(Out::Result(0), pooled.left, &expression, pooled.element))])
+        Ok(vec![GraphValue::View(n.define(Out::Result(0), pooled.left, &expression, pooled.element))])
     }),
     ("MaxPool", max),
 ];
@@ -33,16 +33,16 @@ pub const ALL: &[(&str, Operator)] = &[
 /// An operand under its windows.
 struct Pooled {
     read: String,
-    left: Vec<Vec<Index>>,
-    over: Vec<Index>,
-    windows: Vec<Window>,
+    left: Vec<Vec<StepIndex>>,
+    over: Vec<StepIndex>,
+    windows: Vec<AxisWindow>,
     /// The indices of the result's places and of the windows' ones.
-    places: Vec<(Option<Index>, Option<Index>)>,
-    element: Element,
+    places: Vec<(Option<StepIndex>, Option<StepIndex>)>,
+    element: ElementType,
     shape: Vec<usize>,
 }
 
-fn pool(node: &mut Node, fill: &str) -> Result<Pooled, UnsupportedNode> {
+fn pool(node: &mut OnnxNode, fill: &str) -> Result<Pooled, UnsupportedNode> {
     let x = node.view(0)?;
     let shape = x.shape();
     if shape.len() < 3 {
@@ -51,7 +51,7 @@ fn pool(node: &mut Node, fill: &str) -> Result<Pooled, UnsupportedNode> {
     let widths: Vec<usize> = node.ints("kernel_shape").unwrap_or_default().iter().map(|w| *w as usize).collect();
     let windows = windows(node, &shape[2..], &widths)?;
     let x = reached(node, &x, &windows)?;
-    let labelled = node.labelled(&[(View { axes: x.axes[..2].to_vec(), ..x.clone() }, vec![0, 1])], &[0, 1])?;
+    let labelled = node.labelled(&[(DigitView { axes: x.axes[..2].to_vec(), ..x.clone() }, vec![0, 1])], &[0, 1])?;
     let mut at = node.places(&x, &[0, 1], &labelled);
     let mut left = vec![labelled.indices[&0].clone(), labelled.indices[&1].clone()];
     let (mut over, mut places) = (vec![], vec![]);
@@ -65,21 +65,21 @@ fn pool(node: &mut Node, fill: &str) -> Result<Pooled, UnsupportedNode> {
         over.extend(r.clone());
         places.push((p, r));
     }
-    let fill = if windows.iter().all(Window::inside) { None } else { Some(fill) };
+    let fill = if windows.iter().all(AxisWindow::inside) { None } else { Some(fill) };
     Ok(Pooled { read: node.text(&x, &at, fill), left, over, windows, places, element: x.element, shape })
 }
 
-fn max(node: &mut Node) -> Results {
+fn max(node: &mut OnnxNode) -> Results {
     let pooled = pool(node, "-inf")?;
-    let over: Vec<&Index> = pooled.over.iter().collect();
+    let over: Vec<&StepIndex> = pooled.over.iter().collect();
     let expression = reduced("max", &pooled.read, &over);
     let result = node.define(Out::Result(0), pooled.left.clone(), &expression, pooled.element);
     if !node.wanted(1) {
-        return Ok(vec![Value::View(result)]);
+        return Ok(vec![GraphValue::View(result)]);
     }
     // The place of the first largest element, counted over the whole tensor.
     let again = pool(node, "-inf")?;
-    let over: Vec<&Index> = again.over.iter().collect();
+    let over: Vec<&StepIndex> = again.over.iter().collect();
     let labels: Vec<usize> = (0..again.left.len()).collect();
     let labelled = crate::import::step::Labelled { indices: labels.iter().copied().zip(again.left.clone()).collect(), texts: vec![] };
     let largest = node.text(&result, &node.places(&result, &labels, &labelled), None);
@@ -111,13 +111,13 @@ fn max(node: &mut Node) -> Results {
     }
     let operand = format!("where({} == {largest}, {}, inf)", again.read, terms.join(" + "));
     let expression = reduced("min", &operand, &over);
-    let places = node.define(Out::Result(1), again.left, &expression, Element::I64);
-    Ok(vec![Value::View(result), Value::View(places)])
+    let places = node.define(Out::Result(1), again.left, &expression, ElementType::I64);
+    Ok(vec![GraphValue::View(result), GraphValue::View(places)])
 }
 
-fn average(node: &mut Node) -> Results {
+fn average(node: &mut OnnxNode) -> Results {
     let pooled = pool(node, "0")?;
-    let over: Vec<&Index> = pooled.over.iter().collect();
+    let over: Vec<&StepIndex> = pooled.over.iter().collect();
     let counts_padding = node.int("count_include_pad", 0) != 0;
     let mut divisors = vec![];
     for (window, (p, r)) in pooled.windows.iter().zip(&pooled.places) {
@@ -138,10 +138,14 @@ fn average(node: &mut Node) -> Results {
         };
         divisors.push(match (window.dilation, r) {
             (_, None) => "1".into(),
-            (1, _) => format!("(min({from} + {}, {high}) - max({from}, {}))", window.width, literal(low as f64, Element::I64)),
+            (1, _) => format!("(min({from} + {}, {high}) - max({from}, {}))", window.width, literal(low as f64, ElementType::I64)),
             (dilation, Some(r)) => {
                 let place = format!("{from} + {dilation} * {}", r.name);
-                format!("sum(where({place} >= {}, where({place} < {high}, 1, 0), 0), over: {})", literal(low as f64, Element::I64), r.name)
+                format!(
+                    "sum(where({place} >= {}, where({place} < {high}, 1, 0), 0), over: {})",
+                    literal(low as f64, ElementType::I64),
+                    r.name
+                )
             }
         });
     }
@@ -150,10 +154,10 @@ fn average(node: &mut Node) -> Results {
         true => reduced("mean", &pooled.read, &over),
         false => format!("{} / ({})", reduced("sum", &pooled.read, &over), divisors.join(" * ")),
     };
-    Ok(vec![Value::View(node.define(Out::Result(0), pooled.left, &expression, pooled.element))])
+    Ok(vec![GraphValue::View(node.define(Out::Result(0), pooled.left, &expression, pooled.element))])
 }
 
-fn global(node: &mut Node, f: impl FnOnce(&str, &[&Index]) -> String) -> Results {
+fn global(node: &mut OnnxNode, f: impl FnOnce(&str, &[&StepIndex]) -> String) -> Results {
     let x = node.view(0)?;
     let axes: Vec<usize> = (2..x.axes.len()).collect();
     one(super::reduction::over(node, Out::Result(0), &x, &axes, true, f))

@@ -3,15 +3,15 @@
 use super::layout::{joined, part};
 use super::pointwise::real;
 use crate::import::error::UnsupportedNode;
-use crate::import::node::{Node, Operator};
-use crate::import::recipe::Index;
+use crate::import::node::{OnnxNode, OperatorWriter};
+use crate::import::recipe::StepIndex;
 use crate::import::step::{Out, at, summed};
-use crate::import::value::Value;
-use crate::import::view::View;
+use crate::import::value::GraphValue;
+use crate::import::view::DigitView;
 
-type Results = Result<Vec<Value>, UnsupportedNode>;
+type Results = Result<Vec<GraphValue>, UnsupportedNode>;
 
-pub const ALL: &[(&str, Operator)] = &[
+pub const ALL: &[(&str, OperatorWriter)] = &[
     ("GRU", |n| recurrent(n, &["z", "r", "h"], gru)),
     ("LSTM", |n| recurrent(n, &["i", "o", "f", "c"], lstm)),
     ("RNN", |n| recurrent(n, &["h"], rnn)),
@@ -20,15 +20,15 @@ pub const ALL: &[(&str, Operator)] = &[
 /// One direction of a layer: its operands, and the indices of the step under way.
 struct Layer {
     /// [t, b, i], [g · u, i], [g · u, k], [2 · g · u]
-    x: View,
-    w: View,
-    r: View,
-    bias: Option<View>,
+    x: DigitView,
+    w: DigitView,
+    r: DigitView,
+    bias: Option<DigitView>,
     /// [b, u] before the first time, and peepholes [3 · u].
-    before: Option<View>,
-    cell: Option<View>,
-    peepholes: Option<View>,
-    lengths: Option<View>,
+    before: Option<DigitView>,
+    cell: Option<DigitView>,
+    peepholes: Option<DigitView>,
+    lengths: Option<DigitView>,
     reversed: bool,
     times: usize,
     batch: usize,
@@ -40,14 +40,14 @@ struct Layer {
 
 /// Indices of one step, and which states it reads.
 struct Around {
-    t: Index,
-    b: Index,
-    u: Index,
+    t: StepIndex,
+    b: StepIndex,
+    u: StepIndex,
 }
 
-type Made = fn(&mut Node, &Layer) -> Result<(String, Option<String>), UnsupportedNode>;
+type Made = fn(&mut OnnxNode, &Layer) -> Result<(String, Option<String>), UnsupportedNode>;
 
-fn recurrent(node: &mut Node, gates: &[&str], made: Made) -> Results {
+fn recurrent(node: &mut OnnxNode, gates: &[&str], made: Made) -> Results {
     let direction = node.string("direction", "forward");
     let batch_first = node.int("layout", 0) != 0;
     let count = if direction == "bidirectional" { 2 } else { 1 };
@@ -68,7 +68,7 @@ fn recurrent(node: &mut Node, gates: &[&str], made: Made) -> Results {
         return UnsupportedNode::form("`input_forget` is not supported");
     }
     let clip = if crate::import::attribute::float(node.proto, "clip").is_some() { Some(real(node, "clip", 0.0)) } else { None };
-    let of_direction = |node: &mut Node, view: &View, d: usize, axis: usize| -> Result<View, UnsupportedNode> {
+    let of_direction = |node: &mut OnnxNode, view: &DigitView, d: usize, axis: usize| -> Result<DigitView, UnsupportedNode> {
         let parts: Vec<(i64, i64, usize)> =
             view.axes.iter().enumerate().map(|(a, own)| if a == axis { (d as i64, 1, 1) } else { (0, 1, own.size) }).collect();
         Ok(part(node, view.clone(), &parts)?.squeezed(&[axis]))
@@ -87,9 +87,10 @@ fn recurrent(node: &mut Node, gates: &[&str], made: Made) -> Results {
     let (mut all, mut last, mut cells) = (vec![], vec![], vec![]);
     for d in 0..count {
         let reversed = direction == "reverse" || d == 1;
-        let first =
-            |node: &mut Node, view: &Option<View>, axis: usize| view.as_ref().map(|view| of_direction(node, view, d, axis)).transpose();
-        let state = |node: &mut Node, view: &Option<View>| {
+        let first = |node: &mut OnnxNode, view: &Option<DigitView>, axis: usize| {
+            view.as_ref().map(|view| of_direction(node, view, d, axis)).transpose()
+        };
+        let state = |node: &mut OnnxNode, view: &Option<DigitView>| {
             let view = view.as_ref().map(|view| if batch_first { view.transposed(&[1, 0, 2]) } else { Ok(view.clone()) }).transpose()?;
             first(node, &view, 0)
         };
@@ -117,12 +118,12 @@ fn recurrent(node: &mut Node, gates: &[&str], made: Made) -> Results {
         };
         let (h, c) = made(node, &layer)?;
         let shape = [vec![times], vec![batch], vec![units]];
-        let h = View::of(h, x.element, &shape);
+        let h = DigitView::of(h, x.element, &shape);
         let end = if reversed { 0 } else { times as i64 - 1 };
-        let at_end = |view: &View| view.sliced(0, end, 1, 1).ok_or_else(|| UnsupportedNode::Form("its axis of time is parted".into()));
+        let at_end = |view: &DigitView| view.sliced(0, end, 1, 1).ok_or_else(|| UnsupportedNode::Form("its axis of time is parted".into()));
         last.push(at_end(&h)?);
         if let Some(c) = c {
-            cells.push(at_end(&View::of(c, x.element, &shape))?);
+            cells.push(at_end(&DigitView::of(c, x.element, &shape))?);
         }
         // Beyond a sequence's length the result is 0, and the state stays.
         let y = match &layer.lengths {
@@ -137,29 +138,29 @@ fn recurrent(node: &mut Node, gates: &[&str], made: Made) -> Results {
         };
         all.push(y.unsqueezed(&[1])?);
     }
-    let stack = |node: &mut Node, views: &[View], along: usize, part: &'static str| match views {
+    let stack = |node: &mut OnnxNode, views: &[DigitView], along: usize, part: &'static str| match views {
         [only] => Ok(only.clone()),
         several => joined(node, several, along, Out::Part(part)),
     };
     let y = stack(node, &all, 1, "all")?;
     let h = stack(node, &last, 0, "last")?;
-    let turned = |view: View, order: &[usize]| if batch_first { view.transposed(order) } else { Ok(view) };
-    let mut results = vec![Value::View(turned(y, &[2, 0, 1, 3])?), Value::View(turned(h, &[1, 0, 2])?)];
+    let turned = |view: DigitView, order: &[usize]| if batch_first { view.transposed(order) } else { Ok(view) };
+    let mut results = vec![GraphValue::View(turned(y, &[2, 0, 1, 3])?), GraphValue::View(turned(h, &[1, 0, 2])?)];
     if !cells.is_empty() {
         let c = stack(node, &cells, 0, "cells")?;
-        results.push(Value::View(turned(c, &[1, 0, 2])?));
+        results.push(GraphValue::View(turned(c, &[1, 0, 2])?));
     }
     Ok(results)
 }
 
 impl Layer {
-    fn around(&self, node: &mut Node) -> Around {
+    fn around(&self, node: &mut OnnxNode) -> Around {
         node.begin();
         Around { t: node.index(self.times), b: node.index(self.batch), u: node.index(self.units) }
     }
 
     /// Rows of a gate of a matrix or vector, from a first row on.
-    fn rows(&self, node: &mut Node, view: &View, first: usize) -> Result<View, UnsupportedNode> {
+    fn rows(&self, node: &mut OnnxNode, view: &DigitView, first: usize) -> Result<DigitView, UnsupportedNode> {
         let own: Vec<(i64, i64, usize)> =
             view.axes.iter().enumerate().map(|(a, axis)| if a == 0 { (first as i64, 1, self.units) } else { (0, 1, axis.size) }).collect();
         let used = std::mem::take(&mut node.used);
@@ -169,7 +170,7 @@ impl Layer {
     }
 
     /// A state at the time before, at a unit.
-    fn previous(&self, node: &Node, name: &str, initial: &Option<View>, at_unit: &Index, around: &Around) -> String {
+    fn previous(&self, node: &OnnxNode, name: &str, initial: &Option<DigitView>, at_unit: &StepIndex, around: &Around) -> String {
         let t = &around.t.name;
         let shift = if self.reversed { format!("{t}+1") } else { format!("{t}-1") };
         let before = format!("{name}[{shift},{},{} else 0]", around.b.name, at_unit.name);
@@ -184,7 +185,7 @@ impl Layer {
     }
 
     /// What a gate gets from the input, with both biases if `both`.
-    fn input(&self, node: &mut Node, gate: usize, around: &Around, both: bool) -> Result<String, UnsupportedNode> {
+    fn input(&self, node: &mut OnnxNode, gate: usize, around: &Around, both: bool) -> Result<String, UnsupportedNode> {
         let i = node.index(self.x.axes[2].size);
         let w = self.rows(node, &self.w, gate * self.units)?;
         let w = node.read(&w, &[at(&around.u), at(&i)], None);
@@ -199,7 +200,7 @@ impl Layer {
         Ok(text)
     }
 
-    fn bias_of(&self, node: &mut Node, gate: usize, around: &Around) -> Result<String, UnsupportedNode> {
+    fn bias_of(&self, node: &mut OnnxNode, gate: usize, around: &Around) -> Result<String, UnsupportedNode> {
         let Some(bias) = &self.bias else { return Ok("0".into()) };
         let rows = self.rows(node, bias, gate * self.units)?;
         Ok(node.read(&rows, &[at(&around.u)], None))
@@ -208,10 +209,10 @@ impl Layer {
     /// What a gate gets from a state, whose text at a unit `state` gives.
     fn state(
         &self,
-        node: &mut Node,
+        node: &mut OnnxNode,
         gate: usize,
         around: &Around,
-        state: impl FnOnce(&Node, &Index) -> String,
+        state: impl FnOnce(&OnnxNode, &StepIndex) -> String,
     ) -> Result<String, UnsupportedNode> {
         let k = node.index(self.units);
         let r = self.rows(node, &self.r, gate * self.units)?;
@@ -220,7 +221,7 @@ impl Layer {
         Ok(format!("sum({r} * {text}, over: {})", k.name))
     }
 
-    fn peephole(&self, node: &mut Node, n: usize, around: &Around, cell: &str) -> Result<String, UnsupportedNode> {
+    fn peephole(&self, node: &mut OnnxNode, n: usize, around: &Around, cell: &str) -> Result<String, UnsupportedNode> {
         let Some(peepholes) = &self.peepholes else { return Ok(String::new()) };
         let rows = self.rows(node, peepholes, n * self.units)?;
         Ok(format!(" + {} * {cell}", node.read(&rows, &[at(&around.u)], None)))
@@ -235,7 +236,7 @@ impl Layer {
     }
 
     /// A state that stays where the sequence has ended.
-    fn kept(&self, node: &Node, new: String, old: &str, around: &Around) -> String {
+    fn kept(&self, node: &OnnxNode, new: String, old: &str, around: &Around) -> String {
         match &self.lengths {
             Some(lengths) => {
                 let length = node.read(lengths, &[at(&around.b)], None);
@@ -245,23 +246,23 @@ impl Layer {
         }
     }
 
-    fn step(&self, node: &mut Node, name: &str, around: &Around, text: &str) {
+    fn step(&self, node: &mut OnnxNode, name: &str, around: &Around, text: &str) {
         let step = format!("{name}[{},{},{}] = {text}", around.t.name, around.b.name, around.u.name);
         let comment = node.comment.clone();
         node.import.recipe.step(&comment, step);
     }
 }
 
-fn names<const N: usize>(node: &mut Node, parts: [&str; N]) -> [String; N] {
+fn names<const N: usize>(node: &mut OnnxNode, parts: [&str; N]) -> [String; N] {
     let base = node.proto.output.iter().find(|o| !o.is_empty()).cloned().unwrap_or_default();
     parts.map(|part| node.import.recipe.unique(&format!("{}_{part}", base.trim_end_matches("_output_0"))))
 }
 
-fn here(name: &str, around: &Around, unit: &Index) -> String {
+fn here(name: &str, around: &Around, unit: &StepIndex) -> String {
     format!("{name}[{},{},{}]", around.t.name, around.b.name, unit.name)
 }
 
-fn lstm(node: &mut Node, layer: &Layer) -> Result<(String, Option<String>), UnsupportedNode> {
+fn lstm(node: &mut OnnxNode, layer: &Layer) -> Result<(String, Option<String>), UnsupportedNode> {
     let [input, output, forget, proposed, cell, hidden] = names(node, ["i", "o", "f", "g", "c", "h"]);
     for (gate, name) in [(0, &input), (2, &forget), (3, &proposed)] {
         let around = layer.around(node);
@@ -296,7 +297,7 @@ fn lstm(node: &mut Node, layer: &Layer) -> Result<(String, Option<String>), Unsu
     Ok((hidden, Some(cell)))
 }
 
-fn gru(node: &mut Node, layer: &Layer) -> Result<(String, Option<String>), UnsupportedNode> {
+fn gru(node: &mut OnnxNode, layer: &Layer) -> Result<(String, Option<String>), UnsupportedNode> {
     let after = node.int("linear_before_reset", 0) != 0;
     let [update, reset, scaled, proposed, hidden] = names(node, ["z", "r", "rh", "g", "h"]);
     for (gate, name) in [(0, &update), (1, &reset)] {
@@ -333,7 +334,7 @@ fn gru(node: &mut Node, layer: &Layer) -> Result<(String, Option<String>), Unsup
     Ok((hidden, None))
 }
 
-fn rnn(node: &mut Node, layer: &Layer) -> Result<(String, Option<String>), UnsupportedNode> {
+fn rnn(node: &mut OnnxNode, layer: &Layer) -> Result<(String, Option<String>), UnsupportedNode> {
     let [hidden] = names(node, ["h"]);
     let around = layer.around(node);
     let x = layer.input(node, 0, &around, true)?;

@@ -3,17 +3,17 @@
 use super::pointwise::one;
 use super::pointwise::{powered, root};
 use crate::import::attribute::axis;
-use crate::import::element::Element;
+use crate::import::element::ElementType;
 use crate::import::error::UnsupportedNode;
-use crate::import::node::{Node, Operator};
-use crate::import::recipe::Index;
+use crate::import::node::{OnnxNode, OperatorWriter};
+use crate::import::recipe::StepIndex;
 use crate::import::step::{Out, reduced};
-use crate::import::value::Value;
-use crate::import::view::View;
+use crate::import::value::GraphValue;
+use crate::import::view::DigitView;
 
-type Results = Result<Vec<Value>, UnsupportedNode>;
+type Results = Result<Vec<GraphValue>, UnsupportedNode>;
 
-pub const ALL: &[(&str, Operator)] = &[
+pub const ALL: &[(&str, OperatorWriter)] = &[
     ("ArgMax", |n| place(n, "argmax")),
     ("ArgMin", |n| place(n, "argmin")),
     ("Hardmax", hardmax),
@@ -35,17 +35,17 @@ pub const ALL: &[(&str, Operator)] = &[
 
 /// A step that reduces some axes of a value, which stay with size 1 if they are kept.
 pub fn over(
-    node: &mut Node,
+    node: &mut OnnxNode,
     out: Out,
-    x: &View,
+    x: &DigitView,
     axes: &[usize],
     keep: bool,
-    f: impl FnOnce(&str, &[&Index]) -> String,
-) -> Result<View, UnsupportedNode> {
+    f: impl FnOnce(&str, &[&StepIndex]) -> String,
+) -> Result<DigitView, UnsupportedNode> {
     let rank = x.axes.len();
     let kept: Vec<usize> = (0..rank).filter(|a| !axes.contains(a)).collect();
     let labelled = node.labelled(&[(x.clone(), (0..rank).collect())], &kept)?;
-    let reduced: Vec<&Index> = axes.iter().flat_map(|a| &labelled.indices[a]).collect();
+    let reduced: Vec<&StepIndex> = axes.iter().flat_map(|a| &labelled.indices[a]).collect();
     let expression = f(&labelled.texts[0], &reduced);
     let left = |a: usize| match axes.contains(&a) {
         true if keep => Some(vec![]),
@@ -57,7 +57,7 @@ pub fn over(
 }
 
 /// The axes that a reduction names; `None` where it reduces none.
-fn axes_of(node: &Node, rank: usize) -> Result<Option<Vec<usize>>, UnsupportedNode> {
+fn axes_of(node: &OnnxNode, rank: usize) -> Result<Option<Vec<usize>>, UnsupportedNode> {
     let given = node.axes(1, rank)?.filter(|axes| !axes.is_empty());
     match given {
         Some(mut axes) => {
@@ -71,7 +71,7 @@ fn axes_of(node: &Node, rank: usize) -> Result<Option<Vec<usize>>, UnsupportedNo
 }
 
 /// A reduction; `each` is what it makes of single elements where it reduces nothing.
-fn reduce(node: &mut Node, each: fn(&str) -> String, f: impl FnOnce(&str, &[&Index]) -> String) -> Results {
+fn reduce(node: &mut OnnxNode, each: fn(&str) -> String, f: impl FnOnce(&str, &[&StepIndex]) -> String) -> Results {
     let x = node.view(0)?;
     let keep = node.int("keepdims", 1) != 0;
     match axes_of(node, x.axes.len())? {
@@ -90,10 +90,10 @@ fn reduce(node: &mut Node, each: fn(&str) -> String, f: impl FnOnce(&str, &[&Ind
 const FACTORS: usize = 64;
 
 /// A recipe has no product over an axis: the factors are written out.
-fn product(node: &mut Node) -> Results {
+fn product(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let keep = node.int("keepdims", 1) != 0;
-    let Some(axes) = axes_of(node, x.axes.len())? else { return Ok(vec![Value::View(x)]) };
+    let Some(axes) = axes_of(node, x.axes.len())? else { return Ok(vec![GraphValue::View(x)]) };
     let count: usize = axes.iter().map(|a| x.axes[*a].size).product();
     if count > FACTORS {
         return UnsupportedNode::form(format!("a product of {count} factors is written out, and {FACTORS} are the most"));
@@ -108,11 +108,11 @@ fn product(node: &mut Node) -> Results {
             .ok_or(UnsupportedNode::Form("its axes cannot be parted".into()))?;
     }
     let element = x.element;
-    let parts: Vec<View> = parts.iter().map(|part| if keep { part.clone() } else { part.squeezed(&axes) }).collect();
+    let parts: Vec<DigitView> = parts.iter().map(|part| if keep { part.clone() } else { part.squeezed(&axes) }).collect();
     one(node.pointwise(Out::Result(0), &parts, element, |t| t.join(" * ")))
 }
 
-fn softmax(node: &mut Node, operator: &str) -> Results {
+fn softmax(node: &mut OnnxNode, operator: &str) -> Results {
     let x = node.view(0)?;
     let along = axis(node.int("axis", -1), x.axes.len())?;
     one(along_axis(node, Out::Result(0), &x, along, |t, index| match index {
@@ -124,12 +124,12 @@ fn softmax(node: &mut Node, operator: &str) -> Results {
 
 /// A step whose value depends on all places along one axis, and has that axis.
 pub fn along_axis(
-    node: &mut Node,
+    node: &mut OnnxNode,
     out: Out,
-    x: &View,
+    x: &DigitView,
     along: usize,
-    f: impl FnOnce(&str, Option<&Index>) -> String,
-) -> Result<View, UnsupportedNode> {
+    f: impl FnOnce(&str, Option<&StepIndex>) -> String,
+) -> Result<DigitView, UnsupportedNode> {
     let x = if x.axes[along].digits.len() > 1 { node.copied(x, "joined")? } else { x.clone() };
     let rank = x.axes.len();
     let kept: Vec<usize> = (0..rank).collect();
@@ -139,7 +139,7 @@ pub fn along_axis(
     Ok(node.define(out, axes, &expression, x.element))
 }
 
-fn hardmax(node: &mut Node) -> Results {
+fn hardmax(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let along = axis(node.int("axis", -1), x.axes.len())?;
     let places = chosen(node, Out::Part("place"), &x, along, true, "argmax", false)?;
@@ -151,10 +151,10 @@ fn hardmax(node: &mut Node) -> Results {
     let index = labelled.indices[&along].first().map_or("0".into(), |i| i.name.clone());
     let axes = kept.iter().map(|a| labelled.indices[a].clone()).collect();
     let expression = format!("{index} == {}", labelled.texts[1]);
-    Ok(vec![Value::View(node.define(Out::Result(0), axes, &expression, element))])
+    Ok(vec![GraphValue::View(node.define(Out::Result(0), axes, &expression, element))])
 }
 
-fn place(node: &mut Node, operator: &str) -> Results {
+fn place(node: &mut OnnxNode, operator: &str) -> Results {
     let x = node.view(0)?;
     let along = axis(node.int("axis", 0), x.axes.len())?;
     let keep = node.int("keepdims", 1) != 0;
@@ -163,7 +163,15 @@ fn place(node: &mut Node, operator: &str) -> Results {
 }
 
 /// The place of the largest or smallest element along an axis, the first or the last of equal ones.
-fn chosen(node: &mut Node, out: Out, x: &View, along: usize, keep: bool, operator: &str, last: bool) -> Result<View, UnsupportedNode> {
+fn chosen(
+    node: &mut OnnxNode,
+    out: Out,
+    x: &DigitView,
+    along: usize,
+    keep: bool,
+    operator: &str,
+    last: bool,
+) -> Result<DigitView, UnsupportedNode> {
     let x = if x.axes[along].digits.len() > 1 { node.copied(x, "joined")? } else { x.clone() };
     let size = x.axes[along].size;
     let x = match last {
@@ -177,5 +185,5 @@ fn chosen(node: &mut Node, out: Out, x: &View, along: usize, keep: bool, operato
         over if last => format!("{} - {}", size - 1, reduced(operator, t, over)),
         over => reduced(operator, t, over),
     })?;
-    Ok(found.typed(Element::I64))
+    Ok(found.typed(ElementType::I64))
 }

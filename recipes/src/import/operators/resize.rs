@@ -2,16 +2,16 @@
 
 use super::layout::picked;
 use crate::import::attribute::axis;
-use crate::import::constant::Constant;
+use crate::import::constant::ConstantTensor;
 use crate::import::error::UnsupportedNode;
-use crate::import::node::{Node, Operator};
+use crate::import::node::{OnnxNode, OperatorWriter};
 use crate::import::step::Out;
-use crate::import::value::Value;
-use crate::import::view::View;
+use crate::import::value::GraphValue;
+use crate::import::view::DigitView;
 
-type Results = Result<Vec<Value>, UnsupportedNode>;
+type Results = Result<Vec<GraphValue>, UnsupportedNode>;
 
-pub const ALL: &[(&str, Operator)] = &[("Resize", resize)];
+pub const ALL: &[(&str, OperatorWriter)] = &[("Resize", resize)];
 
 /// How places of the result are those of the operand.
 struct Mapping {
@@ -32,7 +32,7 @@ struct Change {
     crop: (f64, f64),
 }
 
-fn resize(node: &mut Node) -> Results {
+fn resize(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let rank = x.axes.len();
     let axes = match node.ints("axes") {
@@ -93,10 +93,10 @@ fn resize(node: &mut Node) -> Results {
         x = changed(node, &x, *along, &mapping, &change)?;
     }
     let last = if x == node.view(0)? { x } else { node.copied_as(Out::Result(0), &x)? };
-    Ok(vec![Value::View(last)])
+    Ok(vec![GraphValue::View(last)])
 }
 
-fn changed(node: &mut Node, x: &View, along: usize, mapping: &Mapping, change: &Change) -> Result<View, UnsupportedNode> {
+fn changed(node: &mut OnnxNode, x: &DigitView, along: usize, mapping: &Mapping, change: &Change) -> Result<DigitView, UnsupportedNode> {
     let rows = (0..change.count).map(|p| mapping.row(change, p)).collect::<Result<Vec<_>, _>>()?;
     let single = |row: &Row| match row {
         Row::Weights(weights) => match weights.iter().filter(|(_, w)| *w != 0.0).collect::<Vec<_>>()[..] {
@@ -119,7 +119,7 @@ fn changed(node: &mut Node, x: &View, along: usize, mapping: &Mapping, change: &
     }
     let name = node.proto.output.first().cloned().unwrap_or_default();
     let mut parameter = |suffix: &str, shape: Vec<usize>, values: Vec<f64>| {
-        let value = node.import.known(&format!("{name}_{suffix}"), Constant::real(x.element, shape, values));
+        let value = node.import.known(&format!("{name}_{suffix}"), ConstantTensor::real(x.element, shape, values));
         node.operand(value)
     };
     let matrix = parameter("weights", vec![change.count, change.size], matrix)?;

@@ -2,24 +2,24 @@
 
 use super::layout::{joined, part, reshape};
 use crate::import::error::UnsupportedNode;
-use crate::import::node::{Node, Operator};
+use crate::import::node::{OnnxNode, OperatorWriter};
 use crate::import::step::Out;
-use crate::import::value::Value;
-use crate::import::view::View;
+use crate::import::value::GraphValue;
+use crate::import::view::DigitView;
 
-type Results = Result<Vec<Value>, UnsupportedNode>;
+type Results = Result<Vec<GraphValue>, UnsupportedNode>;
 
-pub const ALL: &[(&str, Operator)] = &[("RotaryEmbedding", rotary)];
+pub const ALL: &[(&str, OperatorWriter)] = &[("RotaryEmbedding", rotary)];
 
-fn one_of(values: Vec<Value>) -> Result<View, UnsupportedNode> {
+fn one_of(values: Vec<GraphValue>) -> Result<DigitView, UnsupportedNode> {
     match values.into_iter().next() {
-        Some(Value::View(view)) => Ok(view),
+        Some(GraphValue::View(view)) => Ok(view),
         _ => Err(UnsupportedNode::Earlier),
     }
 }
 
 /// [batch, head, place, width], or [batch, place, head · width]; sine and cosine of each place, or of all places with a list of them.
-fn rotary(node: &mut Node) -> Results {
+fn rotary(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let flat = x.axes.len() == 3;
     let heads = node.int("num_heads", 0).max(0) as usize;
@@ -54,7 +54,7 @@ fn rotary(node: &mut Node) -> Results {
         }
         angles.push(view.unsqueezed(&[view.axes.len() - 1])?);
     }
-    let cut = |node: &mut Node, start: usize, step: usize, count: usize| -> Result<View, UnsupportedNode> {
+    let cut = |node: &mut OnnxNode, start: usize, step: usize, count: usize| -> Result<DigitView, UnsupportedNode> {
         let parts = [(0, 1, batch), (0, 1, places), (0, 1, heads), (start as i64, step as i64, count)];
         part(node, x.clone(), &parts)
     };
@@ -81,6 +81,6 @@ fn rotary(node: &mut Node) -> Results {
     }
     match flat {
         true => reshape(node, &whole, &[batch, places, heads * width]),
-        false => Ok(vec![Value::View(whole.transposed(&[0, 2, 1, 3])?)]),
+        false => Ok(vec![GraphValue::View(whole.transposed(&[0, 2, 1, 3])?)]),
     }
 }

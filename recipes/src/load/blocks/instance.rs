@@ -2,7 +2,7 @@
 
 use super::definition::{Block, instances};
 use super::scope::{Meaning, NameScope};
-use super::uses::{BlockStep, Given, REPEAT, Use};
+use super::uses::{BlockStep, BlockUse, OptionValue, REPEAT};
 use super::{Blocks, declared, report};
 use crate::load::names::nearest;
 use crate::load::phrase::Phrase;
@@ -18,7 +18,7 @@ const INSTANCES: usize = 4096;
 const STEPS: usize = 1 << 16;
 
 /// What the uses of a recipe are written out as.
-pub struct Expansion<'a> {
+pub struct BlockExpansion<'a> {
     blocks: &'a Blocks,
     problems: &'a mut Problems,
     pub dims: Vec<(Name, YamlNode)>,
@@ -32,7 +32,7 @@ pub struct Expansion<'a> {
     instances: usize,
 }
 
-impl<'a> Expansion<'a> {
+impl<'a> BlockExpansion<'a> {
     /// The expansion of `steps`, where the sections of the recipe are `recipe`.
     pub fn of(blocks: &'a Blocks, recipe: &[(Name, YamlNode)], steps: &[Phrase], problems: &'a mut Problems) -> Self {
         let mut taken = IndexMap::new();
@@ -48,7 +48,7 @@ impl<'a> Expansion<'a> {
         let tensors = ["inputs", "parameters"].into_iter().flat_map(|section| declared(recipe, section));
         let tensors = tensors.filter_map(|(name, node)| Some((name.text.clone(), axes(node)?))).collect();
         let (dims, parameters, used) = (vec![], vec![], IndexSet::new());
-        let mut all = Expansion { blocks, problems, dims, parameters, steps: vec![], used, taken, tensors, instances: 0 };
+        let mut all = BlockExpansion { blocks, problems, dims, parameters, steps: vec![], used, taken, tensors, instances: 0 };
         let steps: Vec<BlockStep> = steps.iter().filter_map(|phrase| BlockStep::read(phrase, blocks, all.problems)).collect();
         scope.instances = instances(&steps);
         all.write(&steps, &scope);
@@ -77,7 +77,7 @@ impl<'a> Expansion<'a> {
     }
 
     /// One instance, or several of which each reads the result of the one before.
-    fn uses(&mut self, used: &Use, scope: &NameScope) {
+    fn uses(&mut self, used: &BlockUse, scope: &NameScope) {
         let Some(block) = self.blocks.get(&used.block.text) else { return };
         self.used.insert(used.block.text.clone());
         for (option, _) in &used.options {
@@ -107,13 +107,13 @@ impl<'a> Expansion<'a> {
     }
 
     /// How many instances a use makes.
-    fn count(&mut self, used: &Use, scope: &NameScope) -> Option<i64> {
+    fn count(&mut self, used: &BlockUse, scope: &NameScope) -> Option<i64> {
         let mut count: Option<(String, i64)> = None;
         for (option, given) in &used.options {
             let length = match given {
-                Given::Each(items) => items.len() as i64,
-                Given::One(_) if option.text != REPEAT => continue,
-                Given::One(phrase) => match number(&scope.renamed(phrase)).and_then(|text| text.parse().ok()) {
+                OptionValue::Each(items) => items.len() as i64,
+                OptionValue::One(_) if option.text != REPEAT => continue,
+                OptionValue::One(phrase) => match number(&scope.renamed(phrase)).and_then(|text| text.parse().ok()) {
                     Some(times) if times >= 1 => times,
                     _ => {
                         report(self.problems, phrase.place, format!("`{REPEAT}` is a whole number from 1, such as 3"));
@@ -139,7 +139,7 @@ impl<'a> Expansion<'a> {
     /// The names in an instance; declares its dims and parameters. `None` after an error.
     fn scope(
         &mut self,
-        used: &Use,
+        used: &BlockUse,
         block: &Block,
         outer: &NameScope,
         at: usize,
@@ -213,7 +213,14 @@ impl<'a> Expansion<'a> {
     }
 
     /// Gives the inputs of a block tensors, and their dims names.
-    fn bind_inputs(&mut self, used: &Use, block: &Block, outer: &NameScope, before: Option<&str>, scope: &mut NameScope) -> Option<()> {
+    fn bind_inputs(
+        &mut self,
+        used: &BlockUse,
+        block: &Block,
+        outer: &NameScope,
+        before: Option<&str>,
+        scope: &mut NameScope,
+    ) -> Option<()> {
         if used.tensors.len() != block.inputs.len() {
             let what = match block.inputs.len() {
                 0 => "no tensor".into(),
@@ -275,20 +282,20 @@ impl NameScope {
     }
 }
 
-impl Given {
+impl OptionValue {
     /// The value for the instance `at`.
     fn at(&self, at: usize) -> Option<&Phrase> {
         match self {
-            Given::One(phrase) => Some(phrase),
-            Given::Each(items) => items.get(at),
+            OptionValue::One(phrase) => Some(phrase),
+            OptionValue::Each(items) => items.get(at),
         }
     }
 
     /// All values.
     pub fn phrases(&self) -> impl Iterator<Item = &Phrase> {
         match self {
-            Given::One(phrase) => std::slice::from_ref(phrase).iter(),
-            Given::Each(items) => items.iter(),
+            OptionValue::One(phrase) => std::slice::from_ref(phrase).iter(),
+            OptionValue::Each(items) => items.iter(),
         }
     }
 }

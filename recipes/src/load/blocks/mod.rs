@@ -29,7 +29,7 @@ use super::source::RecipeText;
 use super::yaml::{Name, YamlNode, YamlValue};
 use definition::Block;
 use indexmap::IndexMap;
-use instance::Expansion;
+use instance::BlockExpansion;
 
 /// A recipe without blocks that says the same, and the blocks that no step uses. The steps of the result are [`YamlValue::Phrase`].
 pub fn expand(mut root: YamlNode, source: &RecipeText, problems: &mut Problems) -> (YamlNode, Vec<Name>) {
@@ -42,7 +42,7 @@ pub fn expand(mut root: YamlNode, source: &RecipeText, problems: &mut Problems) 
     }
     let Some(steps) = entries.iter().find(|(key, _)| key.text == "steps").map(|(_, steps)| steps) else { return (root, vec![]) };
     let Some(steps) = definition::phrases(steps, source, problems) else { return (root, vec![]) };
-    let expansion = Expansion::of(&blocks, entries, &steps, problems);
+    let expansion = BlockExpansion::of(&blocks, entries, &steps, problems);
     let unused = blocks.values().filter(|block| !expansion.used.contains(&block.name.text)).map(|block| block.name.clone()).collect();
     for (key, added) in [("dims", expansion.dims), ("parameters", expansion.parameters)] {
         append(entries, key, added);

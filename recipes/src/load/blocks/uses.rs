@@ -13,21 +13,21 @@ pub const REPEAT: &str = "repeat";
 #[derive(Clone, Debug)]
 pub enum BlockStep {
     Plain(Phrase),
-    Use(Use),
+    Use(BlockUse),
 }
 
 /// One use of a block, or several in a row.
 #[derive(Clone, Debug)]
-pub struct Use {
+pub struct BlockUse {
     pub instance: Name,
     pub block: Name,
     pub tensors: Vec<Name>,
-    pub options: Vec<(Name, Given)>,
+    pub options: Vec<(Name, OptionValue)>,
 }
 
 /// The value of an option.
 #[derive(Clone, Debug)]
-pub enum Given {
+pub enum OptionValue {
     One(Phrase),
     /// One for each instance.
     Each(Vec<Phrase>),
@@ -55,7 +55,7 @@ impl BlockStep {
             );
             return None;
         };
-        let (mut tensors, mut options) = (Vec::new(), Vec::<(Name, Given)>::new());
+        let (mut tensors, mut options) = (Vec::new(), Vec::<(Name, OptionValue)>::new());
         for range in parts(&words, at + 2..words.len() - 1) {
             let part = &words[range.clone()];
             match part {
@@ -68,10 +68,10 @@ impl BlockStep {
                     let value = range.start + 2..range.end;
                     let is_list = first.token == Token::Sign("[") && closing(&words, value.start) == Some(value.end - 1);
                     let given = match is_list {
-                        true => Given::Each(
+                        true => OptionValue::Each(
                             parts(&words, value.start + 1..value.end - 1).into_iter().map(|item| text(phrase, &words[item])).collect(),
                         ),
-                        false => Given::One(text(phrase, &words[value])),
+                        false => OptionValue::One(text(phrase, &words[value])),
                     };
                     options.push((option, given));
                 }
@@ -90,7 +90,7 @@ impl BlockStep {
                 }
             }
         }
-        Some(BlockStep::Use(Use { instance, block, tensors, options }))
+        Some(BlockStep::Use(BlockUse { instance, block, tensors, options }))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Call, Operator};
 use crate::load::parser::Ast;
-use crate::load::value::Value;
+use crate::load::value::StepValue;
 use sdfg::library::STOP_GRADIENT;
 use sdfg::{Binary, Scalar, Unary};
 
@@ -30,7 +30,7 @@ fn x() -> Scalar {
     Scalar::input("x")
 }
 
-fn gelu(call: &mut Call) -> Option<Value> {
+fn gelu(call: &mut Call) -> Option<StepValue> {
     let form = match call.option("form").map(|node| &node.ast) {
         None => "erf",
         Some(Ast::Word(word)) => word.as_str(),

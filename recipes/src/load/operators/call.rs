@@ -1,15 +1,15 @@
 //! A call whose arguments have been sorted out, and who asks.
 
-use crate::load::context::Context;
+use crate::load::context::StepContext;
 use crate::load::names::nearest;
 use crate::load::parser::{Argument, Ast, ParsedExpr};
 use crate::load::problem::{Problem, SourceLocation};
 use crate::load::subscript::{self, Brackets};
-use crate::load::value::Value;
+use crate::load::value::StepValue;
 use sdfg::{Binary, Bindings, Scalar, Unary};
 
 pub struct Call<'a, 'r> {
-    pub context: &'r mut dyn Context,
+    pub context: &'r mut dyn StepContext,
     pub place: SourceLocation,
     pub name: &'static str,
     pub operands: Vec<&'a ParsedExpr>,
@@ -23,26 +23,26 @@ impl Call<'_, '_> {
         self.options.iter().find(|a| a.option.as_ref().is_some_and(|o| o.text == name)).map(|a| &a.value)
     }
 
-    pub fn operand(&mut self, n: usize) -> Option<Value> {
+    pub fn operand(&mut self, n: usize) -> Option<StepValue> {
         let node = *self.operands.get(n)?;
         self.context.value(node, self.kept)
     }
 
-    pub fn unary(&mut self, op: Unary) -> Option<Value> {
-        Some(Value::unary(op, self.operand(0)?))
+    pub fn unary(&mut self, op: Unary) -> Option<StepValue> {
+        Some(StepValue::unary(op, self.operand(0)?))
     }
 
-    pub fn pair(&mut self, op: Binary) -> Option<Value> {
+    pub fn pair(&mut self, op: Binary) -> Option<StepValue> {
         let (a, b) = (self.operand(0), self.operand(1));
-        Some(Value::binary(op, a?, b?))
+        Some(StepValue::binary(op, a?, b?))
     }
 
     /// Code of `x` that keeps its name.
-    pub fn named(&mut self, label: &'static str, code: Scalar) -> Option<Value> {
+    pub fn named(&mut self, label: &'static str, code: Scalar) -> Option<StepValue> {
         // Only a leaf is written into the code: longer arguments would be repeated as often as `x` is.
         Some(match self.operand(0)? {
-            Value::Scalar(leaf @ (Scalar::Const(_) | Scalar::Index(_))) => Value::Scalar(code.inline("x", &leaf)),
-            of => Value::Named { label, code, of: Box::new(of) },
+            StepValue::Scalar(leaf @ (Scalar::Const(_) | Scalar::Index(_))) => StepValue::Scalar(code.inline("x", &leaf)),
+            of => StepValue::Named { label, code, of: Box::new(of) },
         })
     }
 
@@ -50,7 +50,7 @@ impl Call<'_, '_> {
     pub fn number(&mut self, name: &str) -> Option<(SourceLocation, f64)> {
         let node = self.option(name)?.clone();
         let value = self.context.value(&node, self.kept)?;
-        let number = if let Value::Scalar(s) = &value { s.constant(&Bindings::new()).ok() } else { None };
+        let number = if let StepValue::Scalar(s) = &value { s.constant(&Bindings::new()).ok() } else { None };
         if number.is_none() {
             self.context.problems().add(node.place, Problem::NotConstant(format!("`{name}`")));
         }
@@ -81,7 +81,7 @@ impl Call<'_, '_> {
     }
 
     /// Every index of `over` must be one of the operand's.
-    pub fn within(&mut self, over: Vec<(SourceLocation, String)>, of: &Value) -> Option<Vec<String>> {
+    pub fn within(&mut self, over: Vec<(SourceLocation, String)>, of: &StepValue) -> Option<Vec<String>> {
         let before = self.context.problems().failures();
         let indices = of.indices(&|name| self.context.header().is_index(name));
         for (place, index) in &over {

@@ -1,17 +1,17 @@
 //! Dropout: elements that a random number says are zero, the others scaled up.
 
 use super::{Call, Operator};
-use crate::load::applied::{Applied, Form, Lower, Reading, Target};
+use crate::load::applied::{Applied, Lower, OperatorForm, Reading, StepTarget};
 use crate::load::problem::Problem;
-use crate::load::value::Value;
+use crate::load::value::StepValue;
 use sdfg::{Expr, Op, Scalar};
 
 pub const ALL: &[Operator] =
     &[Operator { name: "dropout", operands: (1, 1), options: &["rate"], usage: "(x, rate: 0.1)", binds: false, value: dropout }];
 
-static DROPOUT: Form = Form { name: "dropout", reduces: false, random: true, label: None, lower };
+static DROPOUT: OperatorForm = OperatorForm { name: "dropout", reduces: false, random: true, label: None, lower };
 
-fn dropout(call: &mut Call) -> Option<Value> {
+fn dropout(call: &mut Call) -> Option<StepValue> {
     let of = call.operand(0);
     let (place, rate) = call.number("rate")?;
     if !(0.0..1.0).contains(&rate) {
@@ -23,10 +23,10 @@ fn dropout(call: &mut Call) -> Option<Value> {
         return of;
     }
     let of = Box::new(of?);
-    Some(Value::Applied(Applied { form: &DROPOUT, over: vec![], numbers: vec![rate], of, others: vec![] }))
+    Some(StepValue::Applied(Applied { form: &DROPOUT, over: vec![], numbers: vec![rate], of, others: vec![] }))
 }
 
-fn lower(lowering: &mut dyn Lower, applied: &Applied, target: Target) -> Reading {
+fn lower(lowering: &mut dyn Lower, applied: &Applied, target: StepTarget) -> Reading {
     let x = lowering.stored(&applied.of);
     let out = lowering.output(target, "dropout", x.indices.clone());
     let stream = lowering.stream();

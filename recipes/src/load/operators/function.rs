@@ -1,7 +1,7 @@
 //! Functions of numbers, point by point: those of the table in `sdfg`, and powers.
 
 use super::{Call, Operator};
-use crate::load::value::Value;
+use crate::load::value::StepValue;
 use sdfg::functions::InRecipes;
 use sdfg::{Binary, Scalar, Unary};
 use std::sync::LazyLock;
@@ -22,7 +22,7 @@ pub const ALL: &[Operator] = &[Operator {
     value: |call| call.pair(Binary::Pow),
 }];
 
-fn function(call: &mut Call) -> Option<Value> {
+fn function(call: &mut Call) -> Option<StepValue> {
     let op = Unary::named(call.name)?;
     match op.row().in_recipes {
         InRecipes::Absent => None,

@@ -2,10 +2,10 @@
 //! largest value alone, so values and gradients are right however far from 0 the row lies.
 
 use super::{Call, Operator};
-use crate::load::applied::{Applied, Form, Lower, Reading, Target};
+use crate::load::applied::{Applied, Lower, OperatorForm, Reading, StepTarget};
 use crate::load::parser::Ast;
 use crate::load::problem::Problem;
-use crate::load::value::Value;
+use crate::load::value::StepValue;
 use sdfg::library::SHIFT;
 use sdfg::{Binary, Combine, Expr, Scalar, Unary};
 
@@ -29,19 +29,19 @@ pub const ALL: &[Operator] = &[
     },
 ];
 
-static LOGSUMEXP: Form = Form { name: "logsumexp", reduces: true, random: false, label: None, lower };
-static LOG_SOFTMAX: Form = Form { name: "log_softmax", reduces: false, random: false, label: None, lower };
-static CROSS_ENTROPY: Form = Form { name: "cross_entropy", reduces: true, random: false, label: Some("label"), lower };
+static LOGSUMEXP: OperatorForm = OperatorForm { name: "logsumexp", reduces: true, random: false, label: None, lower };
+static LOG_SOFTMAX: OperatorForm = OperatorForm { name: "log_softmax", reduces: false, random: false, label: None, lower };
+static CROSS_ENTROPY: OperatorForm = OperatorForm { name: "cross_entropy", reduces: true, random: false, label: Some("label"), lower };
 
-fn log_softmax(call: &mut Call) -> Option<Value> {
+fn log_softmax(call: &mut Call) -> Option<StepValue> {
     let of = call.operand(0);
     let over = call.over();
     let of = of?;
     let over = call.within(over?, &of)?;
-    Some(Value::Applied(Applied { form: &LOG_SOFTMAX, over, numbers: vec![], of: Box::new(of), others: vec![] }))
+    Some(StepValue::Applied(Applied { form: &LOG_SOFTMAX, over, numbers: vec![], of: Box::new(of), others: vec![] }))
 }
 
-fn cross_entropy(call: &mut Call) -> Option<Value> {
+fn cross_entropy(call: &mut Call) -> Option<StepValue> {
     if matches!(call.option("over").map(|node| &node.ast), Some(Ast::List(indices)) if indices.len() != 1) {
         return None;
     }
@@ -56,7 +56,7 @@ fn cross_entropy(call: &mut Call) -> Option<Value> {
 }
 
 /// A row's logarithm of its sum of exponentials, or with a label what that lies above the label's value.
-fn reduced(call: &mut Call, label: Option<Value>) -> Option<Value> {
+fn reduced(call: &mut Call, label: Option<StepValue>) -> Option<StepValue> {
     let over = call.over()?;
     // An index of the surroundings means another one here, which only this reduction runs over.
     let kept: Vec<String> = call.kept.iter().cloned().chain(over.iter().map(|(_, index)| index.clone())).collect();
@@ -65,11 +65,11 @@ fn reduced(call: &mut Call, label: Option<Value>) -> Option<Value> {
     let over = call.within(over, &of)?;
     let form = if label.is_some() { &CROSS_ENTROPY } else { &LOGSUMEXP };
     let others = label.into_iter().map(|label| ("label", label)).collect();
-    Some(Value::Applied(Applied { form, over, numbers: vec![], of: Box::new(of), others }))
+    Some(StepValue::Applied(Applied { form, over, numbers: vec![], of: Box::new(of), others }))
 }
 
-fn lower(lowering: &mut dyn Lower, applied: &Applied, target: Target) -> Reading {
-    let mut read = |value: &Value| Value::Access(lowering.stored(value));
+fn lower(lowering: &mut dyn Lower, applied: &Applied, target: StepTarget) -> Reading {
+    let mut read = |value: &StepValue| StepValue::Access(lowering.stored(value));
     let (x, label) = (read(&applied.of), applied.other("label").map(&mut read));
     let classes = applied.over.first().and_then(|index| lowering.header().dims.get(index)).cloned().unwrap_or(Expr::Int(0));
     lowering.computed(&formula(applied, classes, x, label), target)
@@ -88,32 +88,32 @@ fn lower(lowering: &mut dyn Lower, applied: &Applied, target: Target) -> Reading
 ///
 /// Classes are numbered from 0. A label that is not the number of one has probability 0, and the cross entropy is infinity: an ordinary
 /// number would pass for a loss.
-fn formula(applied: &Applied, classes: Expr, x: Value, label: Option<Value>) -> Value {
+fn formula(applied: &Applied, classes: Expr, x: StepValue, label: Option<StepValue>) -> StepValue {
     let over = &applied.over;
-    let reduce = |label: &'static str, combine: Combine, of: Value| Value::Reduce {
+    let reduce = |label: &'static str, combine: Combine, of: StepValue| StepValue::Reduce {
         label,
         combine,
         scale: Scalar::Const(1.0),
         over: over.clone(),
         of: Box::new(of),
     };
-    let number = |value: f64| Box::new(Value::Scalar(Scalar::Const(value)));
-    let pair = |op: Binary, a: Value, b: Value| Value::Binary(op, Box::new(a), Box::new(b));
+    let number = |value: f64| Box::new(StepValue::Scalar(Scalar::Const(value)));
+    let pair = |op: Binary, a: StepValue, b: StepValue| StepValue::Binary(op, Box::new(a), Box::new(b));
     let most = reduce(SHIFT, Combine::Max, x.clone());
-    let finite = Value::Binary(Binary::Lt, Box::new(Value::Unary(Unary::Abs, Box::new(most.clone()))), number(f64::INFINITY));
-    let most = Value::Select(Box::new(finite), Box::new(most), number(0.0));
+    let finite = StepValue::Binary(Binary::Lt, Box::new(StepValue::Unary(Unary::Abs, Box::new(most.clone()))), number(f64::INFINITY));
+    let most = StepValue::Select(Box::new(finite), Box::new(most), number(0.0));
     let shifted = pair(Binary::Sub, x, most.clone());
-    let total = reduce("sum", Combine::Sum, Value::Unary(Unary::Exp, Box::new(shifted.clone())));
-    let log = Value::Unary(Unary::Log, Box::new(total));
+    let total = reduce("sum", Combine::Sum, StepValue::Unary(Unary::Exp, Box::new(shifted.clone())));
+    let log = StepValue::Unary(Unary::Log, Box::new(total));
     match (label, over.as_slice()) {
         (Some(label), [class]) => {
-            let is_label = pair(Binary::Eq, label.clone(), Value::Scalar(Scalar::Index(Expr::sym(class))));
-            let picked = Value::Select(Box::new(is_label), Box::new(shifted), number(0.0));
+            let is_label = pair(Binary::Eq, label.clone(), StepValue::Scalar(Scalar::Index(Expr::sym(class))));
+            let picked = StepValue::Select(Box::new(is_label), Box::new(shifted), number(0.0));
             let loss = pair(Binary::Sub, log, reduce("sum", Combine::Sum, picked));
-            let below = pair(Binary::Lt, label.clone(), Value::Scalar(Scalar::Index(classes)));
-            let whole = pair(Binary::Eq, label.clone(), Value::Unary(Unary::Floor, Box::new(label.clone())));
+            let below = pair(Binary::Lt, label.clone(), StepValue::Scalar(Scalar::Index(classes)));
+            let whole = pair(Binary::Eq, label.clone(), StepValue::Unary(Unary::Floor, Box::new(label.clone())));
             let exists = pair(Binary::And, pair(Binary::Ge, label, *number(0.0)), pair(Binary::And, below, whole));
-            Value::Select(Box::new(exists), Box::new(loss), number(f64::INFINITY))
+            StepValue::Select(Box::new(exists), Box::new(loss), number(f64::INFINITY))
         }
         _ if applied.form.reduces => pair(Binary::Add, most, log),
         _ => pair(Binary::Sub, shifted, log),

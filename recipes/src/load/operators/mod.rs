@@ -17,11 +17,11 @@ mod size;
 mod softmax;
 pub mod sugar;
 
-use super::context::Context;
+use super::context::StepContext;
 use super::names::nearest;
 use super::parser::{Argument, Ast, ParsedExpr};
 use super::problem::{Hint, Problem, SourceLocation};
-use super::value::Value;
+use super::value::StepValue;
 use call::Call;
 
 /// One operator.
@@ -35,7 +35,7 @@ struct Operator {
     /// Whether its operand may use the indices after `over:`, which are not those of the result.
     binds: bool,
     /// The value of a call; `None` if it does not fit.
-    value: fn(&mut Call) -> Option<Value>,
+    value: fn(&mut Call) -> Option<StepValue>,
 }
 
 const FAMILIES: &[&[Operator]] = &[
@@ -81,7 +81,13 @@ pub fn bound(name: &str, arguments: &[Argument]) -> Vec<String> {
 }
 
 /// The value of a call where the indices `kept` are bound. `None` after an error, which has been reported.
-pub fn call(context: &mut dyn Context, place: SourceLocation, name: &str, arguments: &[Argument], kept: &[String]) -> Option<Value> {
+pub fn call(
+    context: &mut dyn StepContext,
+    place: SourceLocation,
+    name: &str,
+    arguments: &[Argument],
+    kept: &[String],
+) -> Option<StepValue> {
     let Some(operator) = all().find(|o| o.name == name) else {
         let hint = elsewhere::instead(name).map_or_else(|| nearest(name, names()), Hint::Instead);
         context.problems().add(place, Problem::UnknownOperator { name: name.into(), hint });

@@ -1,10 +1,10 @@
 //! Normalizations: one operation under five names, which differ in the indices that people give them.
 
 use super::{Call, Operator};
-use crate::load::applied::{Applied, Form, Lower, Reading, Target};
+use crate::load::applied::{Applied, Lower, OperatorForm, Reading, StepTarget};
 use crate::load::names::nearest;
 use crate::load::problem::Problem;
-use crate::load::value::Value;
+use crate::load::value::StepValue;
 use sdfg::Op;
 
 macro_rules! norm {
@@ -22,9 +22,9 @@ macro_rules! norm {
 
 pub const ALL: &[Operator] = &[norm!("layernorm"), norm!("batchnorm"), norm!("instancenorm"), norm!("groupnorm"), norm!("normalize")];
 
-static NORMALIZE: Form = Form { name: "normalize", reduces: false, random: false, label: None, lower };
+static NORMALIZE: OperatorForm = OperatorForm { name: "normalize", reduces: false, random: false, label: None, lower };
 
-fn normalize(call: &mut Call) -> Option<Value> {
+fn normalize(call: &mut Call) -> Option<StepValue> {
     let of = call.operand(0);
     let over = call.over();
     let eps = match call.option("eps") {
@@ -56,10 +56,10 @@ fn normalize(call: &mut Call) -> Option<Value> {
         }
     }
     let others = [("gamma", scale), ("beta", shift)].into_iter().filter_map(|(connector, weight)| Some((connector, weight?))).collect();
-    Some(Value::Applied(Applied { form: &NORMALIZE, over, numbers: vec![eps], of: Box::new(of), others }))
+    Some(StepValue::Applied(Applied { form: &NORMALIZE, over, numbers: vec![eps], of: Box::new(of), others }))
 }
 
-fn lower(lowering: &mut dyn Lower, applied: &Applied, target: Target) -> Reading {
+fn lower(lowering: &mut dyn Lower, applied: &Applied, target: StepTarget) -> Reading {
     let x = lowering.stored(&applied.of);
     let indices = x.indices.clone();
     let mut inputs = vec![("x".to_string(), x)];
@@ -68,8 +68,8 @@ fn lower(lowering: &mut dyn Lower, applied: &Applied, target: Target) -> Reading
     }
     let out = lowering.output(target, "norm", indices);
     let kept: Vec<String> = out.indices.iter().filter(|index| !applied.over.contains(index)).cloned().collect();
-    let mean = lowering.output(Target::Transient, "mean", kept.clone());
-    let rstd = lowering.output(Target::Transient, "rstd", kept);
+    let mean = lowering.output(StepTarget::Transient, "mean", kept.clone());
+    let rstd = lowering.output(StepTarget::Transient, "rstd", kept);
     let op = Op::Normalize { over: applied.over.clone(), eps: applied.numbers.first().copied().unwrap_or_default() };
     lowering.operation(op, inputs, vec![("out", &out), ("mean", &mean), ("rstd", &rstd)]);
     out

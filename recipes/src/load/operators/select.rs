@@ -1,7 +1,7 @@
 //! One of two values, point by point.
 
 use super::{Call, Operator};
-use crate::load::value::Value;
+use crate::load::value::StepValue;
 use sdfg::Scalar;
 
 pub const ALL: &[Operator] = &[Operator {
@@ -13,10 +13,10 @@ pub const ALL: &[Operator] = &[Operator {
     value: select,
 }];
 
-fn select(call: &mut Call) -> Option<Value> {
+fn select(call: &mut Call) -> Option<StepValue> {
     let (condition, a, b) = (call.operand(0), call.operand(1), call.operand(2));
     match (condition?, a?, b?) {
-        (Value::Scalar(c), Value::Scalar(a), Value::Scalar(b)) => Some(Value::Scalar(Scalar::select(c, a, b))),
-        (c, a, b) => Some(Value::Select(Box::new(c), Box::new(a), Box::new(b))),
+        (StepValue::Scalar(c), StepValue::Scalar(a), StepValue::Scalar(b)) => Some(StepValue::Scalar(Scalar::select(c, a, b))),
+        (c, a, b) => Some(StepValue::Select(Box::new(c), Box::new(a), Box::new(b))),
     }
 }

@@ -6,7 +6,7 @@
 
 mod optimizers;
 
-use super::header::{Header, Tensor};
+use super::header::{DeclaredTensor, Header};
 use super::lexer;
 use super::lower::Lowering;
 use super::names::{nearest, usable};
@@ -15,7 +15,7 @@ use super::phrase::Phrase;
 use super::problem::{Problem, Problems, SourceLocation};
 use super::resolve::{Absence, Resolver};
 use super::steps::{Assigned, beyond, names};
-use super::value::Value;
+use super::value::StepValue;
 use super::yaml::Name;
 use indexmap::{IndexMap, IndexSet};
 use sdfg::{Container, Direction, Dtype, Role};
@@ -106,12 +106,12 @@ fn line(text: &Phrase) -> Result<Written, (SourceLocation, Problem)> {
 
 /// The gradients that differentiation makes, as tensors that lines can read.
 fn declare_gradients(header: &mut Header) {
-    let has_gradient = |t: &Tensor| t.role != Role::Transient && t.grad && t.dtype.is_floating();
-    let gradients: Vec<(String, Tensor)> = header
+    let has_gradient = |t: &DeclaredTensor| t.role != Role::Transient && t.grad && t.dtype.is_floating();
+    let gradients: Vec<(String, DeclaredTensor)> = header
         .tensors
         .iter()
         .filter(|(_, tensor)| has_gradient(tensor))
-        .map(|(name, tensor)| (format!("d_{name}"), Tensor { role: Role::Transient, grad: false, range: None, ..tensor.clone() }))
+        .map(|(name, tensor)| (format!("d_{name}"), DeclaredTensor { role: Role::Transient, grad: false, range: None, ..tensor.clone() }))
         .collect();
     header.tensors.extend(gradients);
 }
@@ -190,13 +190,13 @@ impl Updates {
     }
 }
 
-fn sdfg_value(resolver: &mut Resolver, node: &ParsedExpr, left: &[String]) -> Option<Value> {
-    use super::context::Context;
+fn sdfg_value(resolver: &mut Resolver, node: &ParsedExpr, left: &[String]) -> Option<StepValue> {
+    use super::context::StepContext;
     resolver.value(node, left)
 }
 
-fn result(place: SourceLocation, dims: Vec<String>, dtype: Dtype) -> Tensor {
-    Tensor { place, dims, dtype, role: Role::Transient, grad: false, range: None, initial: None, sound: true }
+fn result(place: SourceLocation, dims: Vec<String>, dtype: Dtype) -> DeclaredTensor {
+    DeclaredTensor { place, dims, dtype, role: Role::Transient, grad: false, range: None, initial: None, sound: true }
 }
 
 /// Why there is no gradient of a tensor.

@@ -4,7 +4,7 @@
 //! rule assigns to `m`. The formulas are those of the papers: momentum without damping (Sutskever et al. 2013), RMSProp (Hinton 2012)
 //! with `eps` under the root as in TensorFlow 1, Adam (Kingma and Ba 2015, end of section 2) with `eps` outside of it.
 
-use super::super::header::{Header, Tensor};
+use super::super::header::{DeclaredTensor, Header};
 use super::super::names::nearest;
 use super::super::parser::{self, Argument, Ast, ParsedExpr};
 use super::super::problem::{Problem, Problems, SourceLocation};
@@ -241,7 +241,7 @@ fn declare(header: &mut Header, name: &str, place: SourceLocation, dims: Vec<Str
     let bounds = Bounds { low: Scalar::Const(0.0), high: Scalar::Const(f64::INFINITY), open: [false, true] };
     let dtype = header.dtype.accumulator();
     let range = positive.then_some(bounds);
-    let tensor = Tensor { place, dims, dtype, role: Role::Parameter, grad: false, range, initial: Some(0.0), sound: true };
+    let tensor = DeclaredTensor { place, dims, dtype, role: Role::Parameter, grad: false, range, initial: Some(0.0), sound: true };
     header.tensors.insert(name.into(), tensor);
 }
 

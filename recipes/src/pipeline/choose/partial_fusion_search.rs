@@ -4,7 +4,7 @@
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::measure::{Extent, MemoryLimit, SweepContext, SweepEvent, SweptKernel, SweptProgram, sweep_program};
+use crate::pipeline::measure::{MemoryLimit, SweepContext, SweepEvent, SweepExtent, SweptKernel, SweptProgram, sweep_program};
 use crate::pipeline::variants::{
     FusionChange, FusionSet, GemmFusion, PartialFusionLog, Programs, RewriteOptions, Trial, Variant, VariantKey, bar, best, mix, stackings,
     wrong,
@@ -187,7 +187,8 @@ fn weigh(
             builder.build(&found.partial_fusion.trials.iter().map(|(_, fusion_set)| fusion_set.clone()).collect::<Vec<_>>())?;
             for (name, fusion_set) in found.partial_fusion.trials.clone() {
                 let variant = Variant { key: VariantKey::trial(name), ..builder.variant(&fusion_set)?.0.clone() };
-                let swept = sweep_program(&variant.key.to_string(), &variant.program, Some(Duration::ZERO), Extent::Trial(&known), with)?;
+                let swept =
+                    sweep_program(&variant.key.to_string(), &variant.program, Some(Duration::ZERO), SweepExtent::Trial(&known), with)?;
                 known.extend(keys([&swept]));
                 found.trials.push((variant, swept));
             }
@@ -262,7 +263,7 @@ fn weigh(
             return Ok(());
         }
         found.partial_fusion.tell(&mut variant);
-        let swept = sweep_program(&variant.key.to_string(), &variant.program, half, Extent::Beside(&known), with)?;
+        let swept = sweep_program(&variant.key.to_string(), &variant.program, half, SweepExtent::Beside(&known), with)?;
         found.program = Some((variant, swept));
     }
     Ok(())
@@ -331,7 +332,7 @@ fn sweep_trials(
         if with.budget.too_dear(dear.len()).is_some() {
             continue;
         }
-        let trial = sweep_program(&variant.key.to_string(), &variant.program, budget.map(|b| b / share), Extent::Trial(&known), with)?;
+        let trial = sweep_program(&variant.key.to_string(), &variant.program, budget.map(|b| b / share), SweepExtent::Trial(&known), with)?;
         known.extend(keys([&trial]));
         let finish = trial.report.finish;
         found.partial_fusion.trials.push((variant.key.to_string(), made.fusion_set.clone()));

@@ -5,7 +5,7 @@ use super::plan::{FORMAT, Plan, place};
 use crate::load::{Overrides, Recipe};
 use crate::pipeline::PipelineError;
 use crate::pipeline::measure::{
-    BudgetPolicy, Extent, MemoryLimit, QUICK, SweepContext, SweptProgram, build_problem, pytorch_order, sweep_posed, sweep_program,
+    BudgetPolicy, MemoryLimit, QUICK, SweepContext, SweepExtent, SweptProgram, build_problem, pytorch_order, sweep_posed, sweep_program,
 };
 use crate::pipeline::oracle::{Expectation, with_small_sizes};
 use crate::pipeline::run::{Candidate, Target};
@@ -122,7 +122,7 @@ pub fn sweep_all(
         };
         let behind = known[n].zip(fastest).is_some_and(|(known, fastest)| known > POLICY.behind_ratio * fastest);
         let share = if behind && looked_at(&posed.problem, share, with) { Some(Duration::ZERO) } else { share };
-        let swept = sweep_posed(&variant.key.to_string(), &variant.program, posed, share, Extent::Whole, with)?;
+        let swept = sweep_posed(&variant.key.to_string(), &variant.program, posed, share, SweepExtent::Whole, with)?;
         finish = worse(finish, swept.report.finish);
         if goes_on && let Some(ms) = quick(&swept.problem, with.store) {
             with.hopeless_ms = Some(with.hopeless_ms.unwrap_or(f64::INFINITY).min(POLICY.hopeless_ratio * ms));
@@ -176,7 +176,7 @@ pub fn sweep_all(
         let share = budget.map(|b| b.mul_f64(shares.unfused));
         let unfused = build_problem(&programs.unfused, with.device)?;
         let share = if goes_on && looked_at(&unfused.problem, share, with) { Some(Duration::ZERO) } else { share };
-        Some(sweep_posed(VariantId::Unfused.row().title, &programs.unfused, unfused, share, Extent::Baseline, with)?)
+        Some(sweep_posed(VariantId::Unfused.row().title, &programs.unfused, unfused, share, SweepExtent::Baseline, with)?)
     } else {
         None
     };
@@ -193,7 +193,7 @@ pub fn sweep_all(
         let left = with.budget.left().unwrap_or(left);
         let (variant, budget) = (&programs.variants[n], with.ledger.budget(&variants[n].problem, left));
         if left > POLICY.least {
-            let again = sweep_program(&variant.key.to_string(), &variant.program, Some(budget), Extent::Whole, with)?;
+            let again = sweep_program(&variant.key.to_string(), &variant.program, Some(budget), SweepExtent::Whole, with)?;
             finish = worse(finish, again.report.finish);
             variants[n] = again.after(&variants[n]);
         }
@@ -293,7 +293,7 @@ fn combine(
         }
         // The last round measures nothing new, so that its selection stands.
         let share = if round < POLICY.merging_rounds { budget.map(|b| b / POLICY.merging_rounds) } else { Some(Duration::ZERO) };
-        let swept = sweep_program(VariantId::Merged.row().title, &variant.program, share, Extent::Beside(&known), with)?;
+        let swept = sweep_program(VariantId::Merged.row().title, &variant.program, share, SweepExtent::Beside(&known), with)?;
         let finish = swept.report.finish;
         found = Some((variant, swept));
         if finish == Finish::Interrupted {

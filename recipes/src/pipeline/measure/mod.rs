@@ -17,5 +17,5 @@ pub use budget_policy::BudgetPolicy;
 pub use dim_order::pytorch_order;
 pub use measurement_budget::MeasurementBudget;
 pub use memory_limit::MemoryLimit;
-pub use sweep::{Extent, QUICK, SweepContext, SweepEvent, SweptProgram, build_problem, sweep_posed, sweep_program};
+pub use sweep::{QUICK, SweepContext, SweepEvent, SweepExtent, SweptProgram, build_problem, sweep_posed, sweep_program};
 pub use swept_kernel::SweptKernel;

@@ -118,7 +118,7 @@ const POLICY: BudgetPolicy = BudgetPolicy::DEFAULT;
 
 /// Which kernels of a program are swept.
 #[derive(Clone, Copy)]
-pub enum Extent<'a> {
+pub enum SweepExtent<'a> {
     Whole,
     /// All kernels of the unfused program, with which every other is compared. It is an alternative to none of the other programs.
     Baseline,
@@ -128,11 +128,11 @@ pub enum Extent<'a> {
     Trial(&'a BTreeSet<String>),
 }
 
-impl Extent<'_> {
+impl SweepExtent<'_> {
     fn holds(&self, kernel: &SweptKernel) -> bool {
         match self {
-            Extent::Whole | Extent::Baseline => true,
-            Extent::Beside(known) | Extent::Trial(known) => !known.contains(kernel.key()),
+            SweepExtent::Whole | SweepExtent::Baseline => true,
+            SweepExtent::Beside(known) | SweepExtent::Trial(known) => !known.contains(kernel.key()),
         }
     }
 }
@@ -178,7 +178,7 @@ pub fn sweep_program(
     name: &str,
     program: &Sdfg,
     budget: Option<Duration>,
-    extent: Extent,
+    extent: SweepExtent,
     with: &mut SweepContext,
 ) -> Result<SweptProgram, PipelineError> {
     let posed = build_problem(program, with.device)?;
@@ -191,13 +191,13 @@ pub fn sweep_posed(
     program: &Sdfg,
     posed: SweepInput,
     budget: Option<Duration>,
-    extent: Extent,
+    extent: SweepExtent,
     with: &mut SweepContext,
 ) -> Result<SweptProgram, PipelineError> {
     let _phase = enter(CommandPhase::Enumerate);
     let SweepInput { kernels, relayouts, problem } = posed;
     let all: Vec<&dyn KernelSpace> = kernels.iter().map(|k| k as &dyn KernelSpace).collect();
-    let trial = matches!(extent, Extent::Trial(_));
+    let trial = matches!(extent, SweepExtent::Trial(_));
     with.store.begin(session(name, program, &problem, extent, with))?;
     let held: Vec<&SweptKernel> = kernels.iter().filter(|k| extent.holds(k)).collect();
     let spaces: Vec<&dyn KernelSpace> = held.iter().map(|k| *k as &dyn KernelSpace).collect();
@@ -309,8 +309,8 @@ pub const METHODS: [Method; 6] = Method::ALL;
 
 /// The name under which a program is recorded, and the recipe whose programs are its alternatives; the baseline is an alternative to
 /// none.
-fn variant(name: &str, program: &Sdfg, extent: Extent) -> layouts::record::RecipeVariant {
-    let of = if matches!(extent, Extent::Baseline) { format!("{}, unfused", program.name) } else { program.name.clone() };
+fn variant(name: &str, program: &Sdfg, extent: SweepExtent) -> layouts::record::RecipeVariant {
+    let of = if matches!(extent, SweepExtent::Baseline) { format!("{}, unfused", program.name) } else { program.name.clone() };
     layouts::record::RecipeVariant { of, name: name.to_string() }
 }
 
@@ -320,7 +320,7 @@ pub const QUICK: SearchLimits = SearchLimits { table: 1 << 18, work: 1 << 26 };
 /// Several devices may begin sessions in the same millisecond.
 static SESSIONS: AtomicUsize = AtomicUsize::new(0);
 
-fn session(name: &str, program: &Sdfg, problem: &SelectionProblem, extent: Extent, with: &SweepContext) -> Session {
+fn session(name: &str, program: &Sdfg, problem: &SelectionProblem, extent: SweepExtent, with: &SweepContext) -> Session {
     let device = with.device;
     let provenance = bench::record::Machine::here();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map(|d| d.as_millis()).unwrap_or(0);

@@ -66,8 +66,8 @@ struct Plan<'a> {
     kernels: Vec<Movement>,
     unfused: Vec<Movement>,
     /// The launches of the plan, and those of the baseline; without times if the baseline was not run.
-    ours: Vec<rows::Launch>,
-    before: Vec<rows::Launch>,
+    ours: Vec<rows::TimedLaunch>,
+    before: Vec<rows::TimedLaunch>,
     /// Which of both compute the same.
     matches: Vec<kernel_matches::KernelMatch>,
     copy: Option<CopyBandwidth>,
@@ -106,11 +106,11 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
     let ours = rows::launches(&candidate.program, &kernels, timed);
     let before = match baseline {
         Some(baseline) => rows::launches(&run.programs.unfused, &unfused, baseline),
-        None => unfused.iter().map(|kernel| rows::Launch { kernel: kernel.clone(), ms: None }).collect(),
+        None => unfused.iter().map(|kernel| rows::TimedLaunch { kernel: kernel.clone(), ms: None }).collect(),
     };
     let operators = &run.programs.operators;
     let stacks = kernel_matches::stacks(operators, &candidate.program, &kernel_matches::ways(operators, &run.sweeps.partial_fusion, &key))?;
-    let moved = |launches: &[rows::Launch]| launches.iter().map(|l| l.kernel.clone()).collect::<Vec<Movement>>();
+    let moved = |launches: &[rows::TimedLaunch]| launches.iter().map(|l| l.kernel.clone()).collect::<Vec<Movement>>();
     let plan = Plan {
         candidate,
         timed,

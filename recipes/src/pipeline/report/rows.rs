@@ -3,7 +3,7 @@
 use super::Timed;
 use super::kernel_matches::KernelMatch;
 use super::{Finished, Plan, counted, measured};
-use crate::analyze::{Places, occurrences};
+use crate::analyze::{OccurrenceIndex, occurrences};
 use crate::pipeline::PipelineError;
 use bench::model::{Ceiling, ClassShare, KernelComparison, MueFactors, OperatorRow, Roofline, RooflinePoint};
 use bench::mue::{Mue, TensorVolume};
@@ -33,38 +33,38 @@ fn gigaflop_per_second(flop: u64, ms: f64) -> f64 {
 }
 
 /// A kernel or a relayout as it ran in a step.
-pub struct Launch {
+pub struct TimedLaunch {
     pub kernel: Movement,
     /// Median in milliseconds; `None` if it has no time.
     pub ms: Option<f64>,
 }
 
 /// The launches of a program as it was timed, in their order, including relayouts.
-pub fn launches(program: &Sdfg, kernels: &[Movement], timed: &Timed) -> Vec<Launch> {
+pub fn launches(program: &Sdfg, kernels: &[Movement], timed: &Timed) -> Vec<TimedLaunch> {
     let by_name: BTreeMap<&str, &Movement> = kernels.iter().map(|k| (k.name.as_str(), k)).collect();
     let launch = |(name, pass, samples): &(String, Direction, Vec<f64>)| {
         let kernel = by_name.get(name.as_str()).map_or_else(|| relayout(program, name, *pass), |kernel| (*kernel).clone());
-        Launch { kernel, ms: layouts::record::median(samples) }
+        TimedLaunch { kernel, ms: layouts::record::median(samples) }
     };
     timed.launches.iter().map(launch).collect()
 }
 
 /// The sum of the times of some launches; `None` unless there are some and all have one.
-fn together<'a>(launches: impl IntoIterator<Item = &'a Launch>) -> Option<f64> {
+fn together<'a>(launches: impl IntoIterator<Item = &'a TimedLaunch>) -> Option<f64> {
     let mut all = launches.into_iter().map(|launch| launch.ms).peekable();
     all.peek()?;
     all.sum()
 }
 
-fn picked<'a>(launches: &'a [Launch], places: &'a [usize]) -> impl Iterator<Item = &'a Launch> {
+fn picked<'a>(launches: &'a [TimedLaunch], places: &'a [usize]) -> impl Iterator<Item = &'a TimedLaunch> {
     places.iter().filter_map(|n| launches.get(*n))
 }
 
 /// The plan's launches in comparison with the baseline's launches for the same operators: all launches of both, each once.
 pub fn comparison(plan: &Plan) -> Vec<KernelComparison> {
     let row = |m: &KernelMatch| {
-        let names = |launches: &[Launch], places: &[usize]| picked(launches, places).map(|l| l.kernel.name.clone()).collect();
-        let time = |launches: &[Launch], places: &[usize]| together(picked(launches, places)).map(measured);
+        let names = |launches: &[TimedLaunch], places: &[usize]| picked(launches, places).map(|l| l.kernel.name.clone()).collect();
+        let time = |launches: &[TimedLaunch], places: &[usize]| together(picked(launches, places)).map(measured);
         KernelComparison {
             kernels: names(&plan.ours, &m.ours),
             operators: names(&plan.before, &m.unfused),
@@ -80,7 +80,7 @@ pub fn operators(run: &Finished, plan: &Plan) -> Result<Vec<OperatorRow>, Pipeli
     let mut rows = Vec::new();
     for row in sdfg::movement::operators(&run.programs.operators).map_err(counted)? {
         let m = &row.movement;
-        let is_of = |launch: &Launch| launch.kernel.operators.iter().any(|o| m.operators.contains(o));
+        let is_of = |launch: &TimedLaunch| launch.kernel.operators.iter().any(|o| m.operators.contains(o));
         let own: Vec<usize> = (0..plan.before.len()).filter(|n| is_of(&plan.before[*n])).collect();
         let unfused = together(picked(&plan.before, &own));
         let held: Vec<&KernelMatch> = plan.matches.iter().filter(|found| found.unfused.iter().any(|n| own.contains(n))).collect();
@@ -105,8 +105,8 @@ pub fn operators(run: &Finished, plan: &Plan) -> Result<Vec<OperatorRow>, Pipeli
 /// the unfused kernels for the same operators.
 pub fn kernels(run: &Finished, plan: &Plan) -> Vec<OperatorRow> {
     let found = run.programs.variants.iter().find(|v| v.key == plan.key).map(|v| occurrences(&v.operators)).unwrap_or_default();
-    let places = Places::of(&found);
-    let row = |(n, launch): (usize, &Launch)| {
+    let places = OccurrenceIndex::of(&found);
+    let row = |(n, launch): (usize, &TimedLaunch)| {
         let mut row = shown(plan, &launch.kernel, launch.ms);
         row.ours = launch.ms.map(measured);
         let same = plan.matches.iter().find(|found| found.ours == [n]);
@@ -174,7 +174,7 @@ fn relayout(program: &Sdfg, name: &str, pass: Direction) -> Movement {
 /// Flop and time of each class, before and after. A kernel that holds operators of several classes counts in its own.
 pub fn classes(plan: &Plan) -> Vec<ClassShare> {
     let of = |class: Class| {
-        let time = |launches: &[Launch]| {
+        let time = |launches: &[TimedLaunch]| {
             let all: Option<f64> = launches.iter().filter(|l| l.kernel.class == class).map(|l| l.ms).sum();
             // The empty sum is -0.
             all.map(|ms| measured(ms + 0.0))

@@ -48,11 +48,11 @@ impl Packs {
                 SlotPlace::Arena(offset) => ArgumentMemory { memory: slots.len(), bytes: *offset..offset + bytes },
             }
         };
-        let of = |(kernel, launch): (usize, &Launch)| packing::Launch {
+        let of = |(kernel, launch): (usize, &Launch)| packing::PackedLaunch {
             kernel,
             arguments: launch.arguments.iter().map(|(slot, _)| held(*slot)).collect(),
         };
-        let each: Vec<packing::Launch> = launches.iter().enumerate().map(of).collect();
+        let each: Vec<packing::PackedLaunch> = launches.iter().enumerate().map(of).collect();
         Packs { packed: Packed::new(&kernels(launches), &each, workers), workers }
     }
 

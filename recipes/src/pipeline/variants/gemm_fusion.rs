@@ -14,7 +14,7 @@ use sdfg::{Sdfg, Storage, Unit};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use transforms::relu_bitmask::SUFFIX;
-use transforms::{Accept, Composition, CrossLayerReuse, Form, Fusion, Pass, Patch, PipelineOutcome, Reason, Verdicts, WantedKernels};
+use transforms::{Accept, Composition, CrossLayerReuse, Fusion, HasForm, Pass, Patch, PipelineOutcome, Reason, Verdicts, WantedKernels};
 
 /// Bytes, 1 MiB: a kernel that moves fewer takes cores about as long as its launch does. In a program with fused contractions only
 /// kernels below this are fused with kernels that they share no data with: longer ones keep loops, and so layouts, of their own.
@@ -178,7 +178,7 @@ impl<'a> GemmFusion<'a> {
         let forms = self.forms();
         let form = |around: &Sdfg, patch: &Patch| forms.is_none_or(|forms| has_form(forms, around, patch));
         let chains = self.row.passes.contains(&PassStep::FuseGemmsStreamed);
-        let wanted = WantedKernels { accept, form: forms.is_some().then_some(&form as Form), chains, known: Some(&program.verdicts) };
+        let wanted = WantedKernels { accept, form: forms.is_some().then_some(&form as HasForm), chains, known: Some(&program.verdicts) };
         let fusion = Fusion { beside_composed: if forms.is_some() { u64::MAX } else { LAUNCH_BOUND_BYTES }, ..Fusion::default() };
         let layers = CrossLayerReuse::default();
         let first = self.row.passes.contains(&PassStep::ReuseAcrossLayers).then_some(&layers as &dyn Pass);

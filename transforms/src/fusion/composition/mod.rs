@@ -102,7 +102,7 @@ pub struct Cluster {
 pub type Accept<'a> = &'a dyn Fn(&Cluster) -> bool;
 
 /// Whether a kernel that a patch would put into a program has a form where it is to run.
-pub type Form<'a> = &'a dyn Fn(&Sdfg, &Patch) -> bool;
+pub type HasForm<'a> = &'a dyn Fn(&Sdfg, &Patch) -> bool;
 
 /// Which kernels are wanted, by what they hold and by what they would be.
 #[derive(Clone, Copy)]
@@ -110,7 +110,7 @@ pub struct WantedKernels<'a> {
     pub accept: Accept<'a>,
     /// Absent where every kernel has a form. Where few kernels have one, kernels of a contraction and a sum over its operand are tried,
     /// too, since fusion may not be able to fuse that sum.
-    pub form: Option<Form<'a>>,
+    pub form: Option<HasForm<'a>>,
     /// Only chains: two contractions with all units between them, even if units outside need an operand of the second one; and single
     /// contractions that are batches of small products.
     pub chains: bool,

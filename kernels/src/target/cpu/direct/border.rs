@@ -3,11 +3,11 @@
 use crate::emit::scalar::{constant, integer};
 use crate::error::KernelError;
 use crate::loopnest::{Border, Element};
-use crate::target::cpu::emit::Printer;
+use crate::target::cpu::emit::CPrinter;
 use sdfg::Expr;
 use std::collections::BTreeMap;
 
-impl Printer<'_> {
+impl CPrinter<'_> {
     /// Elements of a window before the picture, and how many lie inside, as expressions.
     pub fn inside(&self, border: &Border, extent: i64) -> (Expr, Expr) {
         let before = (Expr::Int(0) - border.start.clone()).max(Expr::Int(0)).min(Expr::Int(extent));

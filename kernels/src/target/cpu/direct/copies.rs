@@ -1,12 +1,12 @@
 //! Where a direct product finds a factor: in place, in a copy with the fill around it, or packed in vectors.
 
-use super::Axis;
-use super::operand::{Copied, Operand};
+use super::ProductAxis;
+use super::operand::{Copied, DirectOperand};
 use crate::emit::printer::Prepared;
 use crate::emit::scalar::{constant, integer};
 use crate::error::KernelError;
 use crate::loopnest::{Element, LoopGroup, MemorySpace, slope};
-use crate::target::cpu::emit::Printer;
+use crate::target::cpu::emit::CPrinter;
 use sdfg::Expr;
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ struct Dim {
 
 /// A factor packed in vectors: all of its other indices, then vectors, then the depth, then lanes.
 #[derive(Clone, Debug)]
-pub struct Packed {
+pub struct PackedFactor {
     /// C text of where the first vector is.
     pub start: String,
     /// Elements between neighbours along each index but the lanes'.
@@ -40,20 +40,20 @@ pub struct Packed {
     pub apart: i64,
 }
 
-impl Printer<'_> {
+impl CPrinter<'_> {
     /// A factor, copied if it is read outside its container.
-    pub fn operand(&mut self, element: Element, group: &LoopGroup, level: usize) -> Result<Operand, KernelError> {
+    pub fn operand(&mut self, element: Element, group: &LoopGroup, level: usize) -> Result<DirectOperand, KernelError> {
         self.operand_of(element, Some((group, level)))
     }
 
     /// What a map reads through windows, copied before the first point if it is read outside its container.
-    pub fn padded_operand(&mut self, element: Element) -> Result<Operand, KernelError> {
+    pub fn padded_operand(&mut self, element: Element) -> Result<DirectOperand, KernelError> {
         self.operand_of(element, None)
     }
 
-    fn operand_of(&mut self, element: Element, tile: Option<(&LoopGroup, usize)>) -> Result<Operand, KernelError> {
+    fn operand_of(&mut self, element: Element, tile: Option<(&LoopGroup, usize)>) -> Result<DirectOperand, KernelError> {
         let (strides, ..) = self.strides(&element.data)?;
-        let mut operand = Operand { element, strides, copy: None };
+        let mut operand = DirectOperand { element, strides, copy: None };
         let shape = self.tensor(&operand.element.data)?.shape.clone();
         if !matches!(self.tensor(&operand.element.data)?.space, MemorySpace::Heap { .. }) {
             return Ok(operand);
@@ -108,7 +108,7 @@ impl Printer<'_> {
 
     /// Copies what is read of an operand with the fill around it: what a tile reads, before its product, if no other tile reads the same, else
     /// all of it before the first point.
-    pub fn copy_whole(&mut self, operand: &mut Operand, of_tile: Option<(&LoopGroup, usize)>) -> Result<(), KernelError> {
+    pub fn copy_whole(&mut self, operand: &mut DirectOperand, of_tile: Option<(&LoopGroup, usize)>) -> Result<(), KernelError> {
         let element = operand.element.clone();
         if !self.is_given(&element.data) {
             return Err(self.unsupported(format!("`{}` is read outside of what the same kernel writes of it", element.data)));
@@ -218,7 +218,7 @@ impl Printer<'_> {
     }
 
     /// C text of a pointer to the element of a factor with some indices at their first iteration.
-    pub fn start(&mut self, operand: &Operand, first: &BTreeMap<String, Expr>) -> Result<String, KernelError> {
+    pub fn start(&mut self, operand: &DirectOperand, first: &BTreeMap<String, Expr>) -> Result<String, KernelError> {
         let (at, lows) = match operand.copy.clone() {
             None => return self.pointer(&operand.element, first),
             Some(Copied::Near { name, offset }) => {
@@ -247,7 +247,7 @@ impl Printer<'_> {
     }
 
     /// Whether an operand can be packed: this kernel does not write it, and plain indices subscript it.
-    pub fn may_pack(&self, operand: &Operand) -> bool {
+    pub fn may_pack(&self, operand: &DirectOperand) -> bool {
         let mut seen = std::collections::BTreeSet::new();
         let plain = |e: &Expr| self.untiled(e).as_sym().is_some_and(|name| seen.insert(name.to_string())) || e.as_int() == Some(0);
         operand.copy.is_none() && self.is_given(&operand.element.data) && operand.element.subscripts.iter().all(plain)
@@ -263,8 +263,8 @@ impl Printer<'_> {
     }
 
     /// Packs an operand in vectors along the index `lane`, for steps of the depth in this order. Every point must begin with a whole vector
-    /// ([`Printer::has_whole_vectors`]).
-    pub fn packed(&mut self, operand: &Operand, lane: &str, depth: &[Axis], lanes: i64) -> Result<Packed, KernelError> {
+    /// ([`CPrinter::has_whole_vectors`]).
+    pub fn packed(&mut self, operand: &DirectOperand, lane: &str, depth: &[ProductAxis], lanes: i64) -> Result<PackedFactor, KernelError> {
         let element = operand.element.clone();
         let summed = |index: &String| depth.iter().any(|axis| axis.indices.contains(index));
         let mut others: Vec<(String, i64, i64)> = Vec::new();
@@ -337,6 +337,6 @@ impl Printer<'_> {
         if let Some(tile) = self.nest.tiles.iter().find(|t| t.index == lane) {
             start.push(format!("{} * {}", self.index(&tile.outer), tile.size / lanes * apart));
         }
-        Ok(Packed { start: start.join(" + "), strides, apart })
+        Ok(PackedFactor { start: start.join(" + "), strides, apart })
     }
 }

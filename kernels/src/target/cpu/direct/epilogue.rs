@@ -2,7 +2,7 @@
 
 use crate::emit::scalar::value;
 use crate::loopnest::{Element, LoopGroup, MemorySpace, NestStatement, slope};
-use crate::target::cpu::emit::Printer;
+use crate::target::cpu::emit::CPrinter;
 use sdfg::{Combine, Dtype, Scalar};
 
 /// An element that a micro-kernel reads or writes for each of its sums, by the number of a pointer.
@@ -14,16 +14,16 @@ pub struct Touched {
 
 /// Statements on single elements after a product.
 #[derive(Clone, Debug)]
-pub struct Epilogue {
+pub struct DirectEpilogue {
     /// Of each a pointer is given.
     pub touched: Vec<Touched>,
     /// C of the statements: `sum` is the product's result, and `t0[o0]` the first element touched.
     pub text: String,
 }
 
-impl Printer<'_> {
+impl CPrinter<'_> {
     /// The group after a product, if it does nothing but make elements in memory from the product's sums, one from each.
-    pub fn epilogue(&mut self, product: &LoopGroup, next: &LoopGroup) -> Option<Epilogue> {
+    pub fn epilogue(&mut self, product: &LoopGroup, next: &LoopGroup) -> Option<DirectEpilogue> {
         let sum = &product.statements.first()?.write;
         let same = |a: &LoopGroup, b: &LoopGroup| a.loops.iter().all(|l| b.loops.iter().any(|k| k.index == l.index && k.count == l.count));
         let own = |index: &str| sum.subscripts.iter().any(|e| e.as_sym() == Some(index));
@@ -77,7 +77,7 @@ impl Printer<'_> {
             }
             known.push((statement.write.clone(), name));
         }
-        (text.contains("] = ")).then_some(Epilogue { touched, text })
+        (text.contains("] = ")).then_some(DirectEpilogue { touched, text })
     }
 
     /// Whether a statement makes one element from others, by arithmetic alone.

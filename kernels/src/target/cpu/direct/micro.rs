@@ -32,12 +32,12 @@ pub struct MicroKernel {
     /// Whether the last vector alone may have fewer lanes, or else each of them.
     pub last_is_partial: bool,
     /// What follows the sums: C of its statements, and the elements that it touches.
-    pub epilogue: Option<(String, Vec<Place>)>,
+    pub epilogue: Option<(String, Vec<EpilogueStrides>)>,
 }
 
 /// Distances between the elements that an epilogue touches for rows, vectors and lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct EpilogueStrides {
     pub rows: [i64; 2],
     pub vector: i64,
     pub lane: i64,
@@ -88,7 +88,7 @@ impl MicroKernel {
         }
         let name = format!("direct_{}", &blake3::hash(body.as_bytes()).to_hex()[..16]);
         let guard = name.to_uppercase();
-        let pointer = |(n, place): (usize, &Place)| format!(", {}real *t{n}", if place.is_written { "" } else { "const " });
+        let pointer = |(n, place): (usize, &EpilogueStrides)| format!(", {}real *t{n}", if place.is_written { "" } else { "const " });
         let touched: String = self.epilogue.iter().flat_map(|(_, places)| places).enumerate().map(pointer).collect();
         let result = if self.epilogue.is_none() { ", real *restrict c, int64_t add" } else { "" };
         let parameters = format!("const real *restrict w, const real *restrict s{result}, real scale, int64_t lanes{touched}");
@@ -187,7 +187,7 @@ impl MicroKernel {
     }
 
     /// Computes what follows each sum: vector by vector where lanes are neighbours in what is written, else row by row.
-    fn follow(&self, body: &mut String, text: &str, places: &[Place], whole: i64) {
+    fn follow(&self, body: &mut String, text: &str, places: &[EpilogueStrides], whole: i64) {
         let [a, b] = self.rows;
         let mut inner = format!("const real sum = room[(a * {b} + b) * {} + v * {} + l];\n", self.width(), self.lanes);
         for (n, place) in places.iter().enumerate() {

@@ -23,11 +23,11 @@ use crate::emit::scalar::{integer, value};
 use crate::error::KernelError;
 use crate::loopnest::matmul_pattern::factors;
 use crate::loopnest::{Element, ForLoop, LoopGroup, MemorySpace, slope};
-use crate::target::cpu::emit::Printer;
-use copies::Packed;
-use epilogue::{Epilogue, Touched};
-use micro::{DepthLoop, MicroKernel, Place};
-pub use operand::Operand;
+use crate::target::cpu::emit::CPrinter;
+use copies::PackedFactor;
+use epilogue::{DirectEpilogue, Touched};
+use micro::{DepthLoop, EpilogueStrides, MicroKernel};
+pub use operand::DirectOperand;
 use sdfg::{Expr, Scalar};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ const FAR: i64 = 512 << 10;
 
 /// An index of a product, or several that are walked as one.
 #[derive(Clone, Debug)]
-pub struct Axis {
+pub struct ProductAxis {
     /// From inner to outer.
     indices: Vec<String>,
     /// Most iterations, and C text of how many there are.
@@ -55,7 +55,7 @@ pub struct Axis {
     strides: Vec<Option<i64>>,
 }
 
-impl Axis {
+impl ProductAxis {
     fn is_ragged(&self) -> bool {
         self.last != self.most
     }
@@ -65,9 +65,9 @@ impl Axis {
     }
 
     /// `self` around `inner` as one axis, if it continues where that ends wherever they occur.
-    fn around(&self, inner: &Axis) -> Option<Axis> {
+    fn around(&self, inner: &ProductAxis) -> Option<ProductAxis> {
         let continues = self.strides.iter().zip(&inner.strides).all(|(outer, inner_step)| *outer == inner_step.map(|s| s * inner.most));
-        (continues && !inner.is_ragged()).then(|| Axis {
+        (continues && !inner.is_ragged()).then(|| ProductAxis {
             indices: inner.indices.iter().chain(&self.indices).cloned().collect(),
             most: self.most * inner.most,
             count: format!("{} * {}", self.count, inner.most),
@@ -78,9 +78,9 @@ impl Axis {
 }
 
 /// Axes with those walked as one that can be, by descending stride of a tensor.
-fn joined(mut axes: Vec<Axis>, by: usize) -> Vec<Axis> {
+fn joined(mut axes: Vec<ProductAxis>, by: usize) -> Vec<ProductAxis> {
     axes.sort_by_key(|a| Reverse(a.stride(by).abs()));
-    let mut found: Vec<Axis> = Vec::new();
+    let mut found: Vec<ProductAxis> = Vec::new();
     for axis in axes {
         match found.last().and_then(|outer| outer.around(&axis)) {
             Some(one) => {
@@ -94,7 +94,7 @@ fn joined(mut axes: Vec<Axis>, by: usize) -> Vec<Axis> {
 }
 
 /// Iterations that pieces of `size` of an axis can have.
-fn heights(axis: Option<&Axis>, size: i64) -> Vec<i64> {
+fn heights(axis: Option<&ProductAxis>, size: i64) -> Vec<i64> {
     let Some(axis) = axis else { return vec![1] };
     // The number of iterations is known when the kernel runs.
     if axis.last == 0 {
@@ -113,22 +113,22 @@ fn heights(axis: Option<&Axis>, size: i64) -> Vec<i64> {
 struct Roles {
     /// Which factor gives vectors.
     vectors: usize,
-    lane: Axis,
+    lane: ProductAxis,
     /// Whether the other factor gives vectors along the lanes, too.
     both: bool,
     /// Only in the factor of vectors, in the other one, in both, each with the result; and summed.
-    across: Vec<Axis>,
-    rows: Vec<Axis>,
-    loops: Vec<Axis>,
-    depth: Vec<Axis>,
+    across: Vec<ProductAxis>,
+    rows: Vec<ProductAxis>,
+    loops: Vec<ProductAxis>,
+    depth: Vec<ProductAxis>,
 }
 
-impl Printer<'_> {
+impl CPrinter<'_> {
     /// The axes of a group for two operands and a result: those of more than one step, and all where these alone have no depth or no
     /// lanes, as at the small sizes of a check.
-    fn axes(&mut self, group: &LoopGroup, operands: &[Operand; 2], results: &[Element]) -> Result<Vec<Axis>, KernelError> {
+    fn axes(&mut self, group: &LoopGroup, operands: &[DirectOperand; 2], results: &[Element]) -> Result<Vec<ProductAxis>, KernelError> {
         let axes = self.axes_of(group, operands, results, 2)?;
-        let is_depth = |a: &Axis| a.strides[0].is_some() && a.strides[1].is_some() && a.strides[2].is_none();
+        let is_depth = |a: &ProductAxis| a.strides[0].is_some() && a.strides[1].is_some() && a.strides[2].is_none();
         match axes.iter().any(is_depth) && axes.iter().any(|a| !is_depth(a)) {
             true => Ok(axes),
             false => self.axes_of(group, operands, results, 1),
@@ -136,14 +136,20 @@ impl Printer<'_> {
     }
 
     /// The axes of at least this many steps.
-    fn axes_of(&mut self, group: &LoopGroup, operands: &[Operand; 2], results: &[Element], least: i64) -> Result<Vec<Axis>, KernelError> {
+    fn axes_of(
+        &mut self,
+        group: &LoopGroup,
+        operands: &[DirectOperand; 2],
+        results: &[Element],
+        least: i64,
+    ) -> Result<Vec<ProductAxis>, KernelError> {
         let mut axes = Vec::new();
         for each in group.loops.iter().filter(|l| l.count >= least) {
             let index = each.index.as_str();
             let tile = self.nest.tiles.iter().find(|t| t.index == *index && t.is_ragged());
             let mut last = tile.map_or(each.count, |t| t.count % t.size);
             let mut strides = Vec::new();
-            for Operand { element, strides: lie, .. } in operands {
+            for DirectOperand { element, strides: lie, .. } in operands {
                 strides.push(self.distance(element, lie, index)?);
             }
             for element in results {
@@ -159,7 +165,7 @@ impl Printer<'_> {
                     inside => (last, count) = (0, format!("({})", integer(&inside, self))),
                 }
             }
-            axes.push(Axis { indices: vec![index.to_string()], most, count, last, strides });
+            axes.push(ProductAxis { indices: vec![index.to_string()], most, count, last, strides });
         }
         Ok(axes)
     }
@@ -177,7 +183,7 @@ impl Printer<'_> {
     }
 
     /// Prints a group that is one sum of products, and what its micro-kernels make of the sums.
-    pub fn direct(&mut self, group: &LoopGroup, epilogue: Option<Epilogue>, depth: usize) -> Result<(), KernelError> {
+    pub fn direct(&mut self, group: &LoopGroup, epilogue: Option<DirectEpilogue>, depth: usize) -> Result<(), KernelError> {
         let Some(statement) = group.statements.first() else { return Err(self.unsupported("a group of products is empty".into())) };
         let no_product = format!("`{}` is no product", statement.name);
         let read = |connector: &str| statement.reads.iter().find(|(c, _)| c == connector).map(|(_, e)| e.clone());
@@ -234,10 +240,10 @@ impl Printer<'_> {
         group: &LoopGroup,
         roles: Roles,
         [v, s]: [usize; 2],
-        operands: [Operand; 2],
-        packed: Option<Packed>,
+        operands: [DirectOperand; 2],
+        packed: Option<PackedFactor>,
         (results, main): (&[Element], usize),
-        (scale, epilogue): (Scalar, Option<Epilogue>),
+        (scale, epilogue): (Scalar, Option<DirectEpilogue>),
         lanes: i64,
         level: usize,
     ) -> Result<(), KernelError> {
@@ -277,7 +283,7 @@ impl Printer<'_> {
             out: [apart(2), lane.stride(2)],
             last_is_partial: beside.is_none(),
             epilogue: epilogue.as_ref().map(|e| {
-                let place = |(n, touched): (usize, &Touched)| Place {
+                let place = |(n, touched): (usize, &Touched)| EpilogueStrides {
                     rows: row(n + 3),
                     vector: apart(n + 3),
                     lane: lane.stride(n + 3),
@@ -325,7 +331,7 @@ impl Printer<'_> {
             Some(axis) => axis.count.clone(),
             None => format!("({lane_count} + {}) / {lanes}", lanes - 1),
         };
-        let plain = |axis: &Axis| (axis.count.clone(), 1, all().map(|t| axis.stride(t)).collect::<Vec<i64>>());
+        let plain = |axis: &ProductAxis| (axis.count.clone(), 1, all().map(|t| axis.stride(t)).collect::<Vec<i64>>());
         let of_vectors = (count, block.vectors, all().map(apart).collect::<Vec<i64>>());
         let mut order: Vec<(String, i64, Vec<i64>)> = loops.iter().chain(&across).map(plain).collect();
         let panel = depth.iter().map(|d| d.most).product::<i64>() * lanes * 4 * block.vectors;
@@ -369,7 +375,7 @@ impl Printer<'_> {
         let result = if epilogue.is_some() { String::new() } else { format!(", {}, {add}", place("c", 2)) };
         let touched: String = (3..results.len() + 2).map(|t| format!(", {}", place(&format!("t{}", t - 3), t))).collect();
         let arguments = format!("({}, {}{result}, {scale}, {valid}{touched});", place("w", v), place("s", s));
-        let of_lane = Axis { most: vectors, last: (lane.last + lanes - 1) / lanes, ..lane.clone() };
+        let of_lane = ProductAxis { most: vectors, last: (lane.last + lanes - 1) / lanes, ..lane.clone() };
         let heights_of = [heights(rows.first(), block.rows[0]), heights(rows.get(1), block.rows[1])];
         let wide = heights(Some(beside.as_ref().unwrap_or(&of_lane)), block.vectors);
         for n in &wide {
@@ -402,8 +408,8 @@ impl Printer<'_> {
     }
 
     /// What each axis is used for; `None` if no index gives lanes, or nothing is summed.
-    fn roles(&self, axes: Vec<Axis>, operands: &[Operand; 2], lanes: i64, main: usize) -> Option<Roles> {
-        let (mut alone, mut loops, mut depth): ([Vec<Axis>; 2], _, _) = (Default::default(), Vec::new(), Vec::new());
+    fn roles(&self, axes: Vec<ProductAxis>, operands: &[DirectOperand; 2], lanes: i64, main: usize) -> Option<Roles> {
+        let (mut alone, mut loops, mut depth): ([Vec<ProductAxis>; 2], _, _) = (Default::default(), Vec::new(), Vec::new());
         for axis in axes {
             match [0, 1, 2].map(|t| axis.strides[t].is_some()) {
                 [true, false, true] => alone[0].push(axis),
@@ -416,12 +422,12 @@ impl Printer<'_> {
         /// An axis that may give lanes.
         struct Candidate {
             factor: usize,
-            lane: Axis,
+            lane: ProductAxis,
             both: bool,
             worth: f64,
         }
         let mut found: Vec<Candidate> = Vec::new();
-        let mut offer = |factor: usize, lane: &Axis, both: bool, reads: f64| {
+        let mut offer = |factor: usize, lane: &ProductAxis, both: bool, reads: f64| {
             // Parts of vectors of results in memory are read one by one: others would be read beyond its end.
             let parts = lane.most % lanes != 0 || lane.last % lanes != 0;
             let given = |e: &Element| self.is_given(&e.data) || self.has_room(e);
@@ -450,7 +456,8 @@ impl Printer<'_> {
         // Of equals the first.
         let best = found.into_iter().reduce(|best, next| if next.worth > best.worth { next } else { best })?;
         let Candidate { factor, lane, both, .. } = best;
-        let without = |axes: Vec<Axis>| axes.into_iter().filter(|a| !lane.indices.contains(&a.indices[0])).collect::<Vec<Axis>>();
+        let without =
+            |axes: Vec<ProductAxis>| axes.into_iter().filter(|a| !lane.indices.contains(&a.indices[0])).collect::<Vec<ProductAxis>>();
         let [first, second] = alone;
         let (across, rows) = if factor == 0 { (first, second) } else { (second, first) };
         // Vectors that are read where they lie are walked in their order: few weights stay in the first cache until they are needed again, while

@@ -13,14 +13,14 @@ pub enum Copied {
 
 /// A factor of a direct product.
 #[derive(Clone, Debug)]
-pub struct Operand {
+pub struct DirectOperand {
     pub element: Element,
     /// Elements between neighbours along each dim.
     pub strides: Vec<i64>,
     pub(super) copy: Option<Copied>,
 }
 
-impl Operand {
+impl DirectOperand {
     pub fn is_copied(&self) -> bool {
         self.copy.is_some()
     }

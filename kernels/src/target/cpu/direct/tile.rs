@@ -1,6 +1,6 @@
 //! The register block of a direct product: how many rows and vectors a micro-kernel has.
 
-use crate::processor::{Block, is_intel};
+use crate::processor::{PanelBlock, is_intel};
 
 /// Rows along two axes and vectors of one micro-kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,18 +15,18 @@ const OTHERS: i64 = 1;
 const MOST_VECTORS: i64 = 12;
 
 /// Vector registers of the processor.
-fn registers(block: Block) -> i64 {
+fn registers(block: PanelBlock) -> i64 {
     if block.vector == 32 { 16 } else { 32 }
 }
 
 /// Multiply-adds that a core starts in a cycle: AMD's Zen 4 halves those of 512 bits.
-fn units(block: Block) -> f64 {
+fn units(block: PanelBlock) -> f64 {
     if block.vector == 64 && !is_intel() { 1.0 } else { 2.0 }
 }
 
 /// Cycles of one step of the depth, of `vectors` vectors and `rows` rows: two values are loaded in a cycle, sums wait four cycles for
 /// themselves, and vectors come from the second cache at some 24 bytes a cycle.
-fn cycles(block: Block, units: f64, vectors: i64, rows: i64) -> f64 {
+fn cycles(block: PanelBlock, units: f64, vectors: i64, rows: i64) -> f64 {
     let (sums, loads) = ((vectors * rows) as f64, (vectors + rows) as f64);
     let from_cache = (vectors * block.vector as i64) as f64 / 24.0;
     (sums / units).max(loads / 2.0).max(4.0).max(from_cache) + 0.25
@@ -38,11 +38,11 @@ fn pieces(count: i64, size: i64) -> Vec<(i64, i64)> {
 }
 
 /// The block that takes least time for so many rows along two axes and so many vectors.
-pub fn choose(block: Block, rows: [i64; 2], vectors: i64) -> RegisterBlock {
+pub fn choose(block: PanelBlock, rows: [i64; 2], vectors: i64) -> RegisterBlock {
     choose_for(block, units(block), rows, vectors)
 }
 
-fn choose_for(block: Block, units: f64, rows: [i64; 2], vectors: i64) -> RegisterBlock {
+fn choose_for(block: PanelBlock, units: f64, rows: [i64; 2], vectors: i64) -> RegisterBlock {
     let mut best = (f64::INFINITY, RegisterBlock { rows: [1, 1], vectors: 1 });
     for v in 1..=vectors.min(MOST_VECTORS) {
         let most = (registers(block) - OTHERS - v) / v;
@@ -75,8 +75,8 @@ fn choose_for(block: Block, units: f64, rows: [i64; 2], vectors: i64) -> Registe
 mod tests {
     use super::*;
 
-    const WIDE: Block = Block { vector: 64, height: 14, vectors: 2 };
-    const HALF: Block = Block { vector: 32, height: 6, vectors: 2 };
+    const WIDE: PanelBlock = PanelBlock { vector: 64, height: 14, vectors: 2 };
+    const HALF: PanelBlock = PanelBlock { vector: 32, height: 6, vectors: 2 };
 
     #[test]
     fn blocks_fill_the_registers() {

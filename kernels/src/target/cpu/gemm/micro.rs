@@ -1,13 +1,13 @@
 //! Register-blocked micro-kernels: a panel of rows times a panel of columns, all results in vector registers.
 
 use crate::caches::first_cache_ways;
-use crate::processor::{Block, is_intel, near};
+use crate::processor::{PanelBlock, is_intel, near};
 use std::fmt::Write;
 
-impl Block {
+impl PanelBlock {
     /// What `gemm.c` must know of the block.
     pub fn defines(self) -> String {
-        let Block { vector, height, vectors } = self;
+        let PanelBlock { vector, height, vectors } = self;
         let (near, reads) = (near(), i32::from(self.reads_rows()));
         // Elsewhere rows that lie so are packed unless few columns pass, and nothing has been measured.
         let ways = if is_intel() { first_cache_ways() } else { height };

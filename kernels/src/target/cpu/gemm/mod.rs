@@ -3,12 +3,12 @@
 mod micro;
 
 use crate::loopnest::GemmPlan;
-use crate::processor::Block;
+use crate::processor::PanelBlock;
 use micro::MicroKernelKind;
 use std::sync::{Arc, Mutex};
 
 /// A library of products: its block, whether factors are narrow, whether it computes in f64; and its C.
-type Printed = ((Block, bool, bool), Arc<str>);
+type Printed = ((PanelBlock, bool, bool), Arc<str>);
 
 impl GemmPlan {
     /// C of packing, micro-kernels and products: a library of its own, so that every kernel that uses it compiles in no time.
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn what_is_streamed_is_packed_the_same() {
         // The test is of packing: micro-kernels for many rows would be compiled for nothing.
-        let (block, dir) = (Block { height: 6, ..Block::native() }, tempfile::tempdir().expect("a folder"));
+        let (block, dir) = (PanelBlock { height: 6, ..PanelBlock::native() }, tempfile::tempdir().expect("a folder"));
         let toolchain = Toolchain { cache: dir.path().into(), ..Toolchain::system().expect("a compiler") };
         let text = GemmPlan { block, depth: 384, narrow: true, pairs: true, across: false, direct: false, layers: false }.code(false);
         let [columns, rows, _] = toolchain.functions(&text).expect("a library");
@@ -131,8 +131,8 @@ mod tests {
     #[test]
     fn the_library_compiles_for_other_processors() {
         // Two rows are as good as all to be compiled.
-        let [wide, half, neon] = [64, 32, 16].map(|vector| Block { vector, height: 2, vectors: 2 });
-        let processors: [(&[&str], Block, Option<&str>); 5] = [
+        let [wide, half, neon] = [64, 32, 16].map(|vector| PanelBlock { vector, height: 2, vectors: 2 });
+        let processors: [(&[&str], PanelBlock, Option<&str>); 5] = [
             (&["-march=x86-64-v4", "-mavx512bf16"], wide, Some("vdpbf16ps")),
             (&["-march=x86-64-v4"], wide, None),
             (&["-march=x86-64-v3"], half, None),

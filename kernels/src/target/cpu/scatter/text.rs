@@ -3,7 +3,7 @@
 use super::{COLUMNS, ScatterKernel, ScatterOperands};
 use crate::c_form::ScatterC;
 use crate::emit::functions;
-use crate::emit::scalar::{self, Names, Reciprocal};
+use crate::emit::scalar::{self, NamePrinter, Reciprocal};
 use sdfg::{Bindings, Dtype, Expr, Scalar};
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ struct Numbers<'a> {
     sizes: &'a Bindings,
 }
 
-impl Names for Numbers<'_> {
+impl NamePrinter for Numbers<'_> {
     fn symbol(&mut self, name: &str) -> String {
         self.sizes.get(name).copied().unwrap_or_default().to_string()
     }

@@ -18,7 +18,7 @@ pub struct PrefetchedRows {
 }
 
 /// The printer of CUDA.
-pub type Printer<'a> = crate::emit::printer::Printer<'a, Cuda>;
+pub type CudaPrinter<'a> = crate::emit::printer::Printer<'a, Cuda>;
 
 /// The state of the printer that only CUDA has.
 pub struct Cuda {
@@ -58,7 +58,7 @@ impl TargetDialect for Cuda {
     const LONG_SUMS: bool = false;
     const BLENDS: bool = false;
 
-    fn place(printer: &mut Printer, element: &Element) -> Result<String, KernelError> {
+    fn place(printer: &mut CudaPrinter, element: &Element) -> Result<String, KernelError> {
         let name = printer.identifier(&element.data);
         if let Some(place) = printer.register(element)? {
             return Ok(place);
@@ -67,15 +67,15 @@ impl TargetDialect for Cuda {
         Ok(format!("{name}[{}]", printer.position(element)?))
     }
 
-    fn load(printer: &Printer, element: &Element, place: String) -> Result<String, KernelError> {
+    fn load(printer: &CudaPrinter, element: &Element, place: String) -> Result<String, KernelError> {
         Ok(if printer.in_memory(&element.data)? { format!("to_real({place})") } else { place })
     }
 
-    fn store(printer: &Printer, element: &Element, place: &str, value: &str) -> Result<String, KernelError> {
+    fn store(printer: &CudaPrinter, element: &Element, place: &str, value: &str) -> Result<String, KernelError> {
         printer.store_cuda(element, printer.tensor(&element.data)?, place, value)
     }
 
-    fn held_value(printer: &mut Printer, element: &Element) -> Result<String, KernelError> {
+    fn held_value(printer: &mut CudaPrinter, element: &Element) -> Result<String, KernelError> {
         printer.load(element)
     }
 

@@ -6,7 +6,7 @@ use crate::emit::reduction::Reduction;
 use crate::emit::scalar::{constant, integer};
 use crate::error::KernelError;
 use crate::loopnest::{Element, ForLoop, LoopGroup, LoopNest, MemorySpace};
-use crate::target::cuda::emit::Printer;
+use crate::target::cuda::emit::CudaPrinter;
 use crate::target::cuda::emit::register::cuda_type;
 use crate::target::cuda::emit::schedule::Placement;
 use indexmap::{IndexMap, IndexSet};
@@ -34,7 +34,7 @@ struct Touch {
     written: bool,
 }
 
-impl Printer<'_> {
+impl CudaPrinter<'_> {
     /// All groups of a nest, and the barriers between them.
     pub fn cuda_groups(&mut self, depth: usize) -> Result<(), KernelError> {
         let nest = self.nest;

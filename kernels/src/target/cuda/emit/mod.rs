@@ -14,7 +14,7 @@ mod split_reduction;
 mod tile;
 mod transposed_store;
 
-pub(crate) use dialect::{Cuda, Printer};
+pub(crate) use dialect::{Cuda, CudaPrinter};
 pub use schedule::{Placement, ThreadSchedule, WARP, lanes};
 pub use split_reduction::{elements_first, partials};
 
@@ -133,7 +133,7 @@ pub fn emit_group(name: &str, nests: &[Lowered], chip: Chip) -> Result<CudaSourc
     let part = |(spec, nest, config, _): &Lowered, stages: Option<i64>| {
         let staged = stages.map(|stages| KernelConfig { knobs: config.knobs.clone().with("stages", stages), ..config.clone() });
         let config = staged.as_ref().unwrap_or(config);
-        let mut printer = Printer::new(spec, nest, config, nest.tensors.values().any(|t| t.dtype == Dtype::F64), Cuda::default());
+        let mut printer = CudaPrinter::new(spec, nest, config, nest.tensors.values().any(|t| t.dtype == Dtype::F64), Cuda::default());
         printer.dialect.schedule = Some(ThreadSchedule::new(spec, nest, config)?);
         tile::part(printer, split_reduction::partials(nest).next().is_some(), chip)
     };
@@ -155,7 +155,7 @@ pub fn emit_group(name: &str, nests: &[Lowered], chip: Chip) -> Result<CudaSourc
 /// Knobs, element types and accesses that kernels do not have; partial results that need too much memory.
 pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chip) -> Result<CudaSource, KernelError> {
     let double = nest.tensors.values().any(|t| t.dtype == Dtype::F64);
-    let mut printer = Printer::new(spec, nest, config, double, Cuda::default());
+    let mut printer = CudaPrinter::new(spec, nest, config, double, Cuda::default());
     let mut schedule = ThreadSchedule::new(spec, nest, config)?;
     schedule.turns = transposed_store::turns(&printer, &schedule);
     printer.dialect.schedule = Some(schedule.clone());
@@ -283,7 +283,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig, chip: Chi
 }
 
 /// What a text begins with: where the kernel comes from, types, sizes, functions.
-fn opening(printer: &Printer, schedule: &ThreadSchedule) -> String {
+fn opening(printer: &CudaPrinter, schedule: &ThreadSchedule) -> String {
     let mut text = header(printer.spec, printer.nest);
     let double = if printer.double { "#define REAL_IS_DOUBLE\ntypedef double real;\n" } else { "typedef float real;\n" };
     text += &format!("#undef REAL_IS_DOUBLE\n{double}");
@@ -299,7 +299,7 @@ fn opening(printer: &Printer, schedule: &ThreadSchedule) -> String {
 }
 
 /// The type of what kernels are given.
-fn arguments(printer: &Printer) -> String {
+fn arguments(printer: &CudaPrinter) -> String {
     let count = |n: usize| n.max(1);
     let mut text = String::from("\nstruct Arguments {\n");
     text += &format!("    char *p[{}];\n    char *scratch;\n    char *draw;\n", count(printer.spec.arguments().len()));
@@ -308,7 +308,7 @@ fn arguments(printer: &Printer) -> String {
 }
 
 /// The kernel that combines partial results, given its body.
-fn finishing(printer: &Printer, body: &str) -> String {
+fn finishing(printer: &CudaPrinter, body: &str) -> String {
     let mut text = format!("\nMEMLET_KERNEL(memlet_finish, {FINISH_THREADS})(const Arguments a)\n{{\n");
     text += &integers(printer);
     text += "    POINTER(const real) scratch = GLOBAL(const real, a.scratch);\n";
@@ -329,7 +329,7 @@ fn blocks(spec: &KernelSpec, config: &KernelConfig, chip: Chip) -> Result<i64, K
 }
 
 /// C text that takes one index of a point out of `rest`, where the ones after it have been taken.
-fn decoded(printer: &mut Printer, nest: &LoopNest, each: &crate::loopnest::ForLoop, wide: bool, depth: usize) -> String {
+fn decoded(printer: &mut CudaPrinter, nest: &LoopNest, each: &crate::loopnest::ForLoop, wide: bool, depth: usize) -> String {
     let (at, steps) = outer_names(printer, nest, each);
     let margin = "    ".repeat(depth);
     if wide {
@@ -341,7 +341,7 @@ fn decoded(printer: &mut Printer, nest: &LoopNest, each: &crate::loopnest::ForLo
 }
 
 /// What a loop's number of steps is as a divisor, see `quotient` of the prelude.
-fn divisor_names(printer: &mut Printer, nest: &LoopNest, each: &crate::loopnest::ForLoop) -> [String; 2] {
+fn divisor_names(printer: &mut CudaPrinter, nest: &LoopNest, each: &crate::loopnest::ForLoop) -> [String; 2] {
     let (at, _) = outer_names(printer, nest, each);
     let steps = if each.tag == Tag::Block { nest.steps(each) } else { each.count };
     let (magic, shift) = divisor(steps);
@@ -355,7 +355,7 @@ fn divisor(n: i64) -> (i64, i64) {
     (((1i128 << shift) / i128::from(n) + 1) as i64, shift)
 }
 
-fn outer_names(printer: &mut Printer, nest: &LoopNest, each: &crate::loopnest::ForLoop) -> (String, String) {
+fn outer_names(printer: &mut CudaPrinter, nest: &LoopNest, each: &crate::loopnest::ForLoop) -> (String, String) {
     if each.tag == Tag::Block {
         ("block".into(), printer.given("blocks".into(), nest.steps(each)))
     } else {
@@ -363,14 +363,14 @@ fn outer_names(printer: &mut Printer, nest: &LoopNest, each: &crate::loopnest::F
     }
 }
 
-fn integers(printer: &Printer) -> String {
+fn integers(printer: &CudaPrinter) -> String {
     let each = printer.integers.keys().enumerate();
     each.map(|(n, name)| format!("    const {} {name} = a.n[{n}];\n", if name == "stride" { "int64_t" } else { "index_t" })).collect()
 }
 
 /// What a kernel begins with: who the thread is, integers, pointers, masks, shared memory.
 fn kernel_head(
-    printer: &mut Printer,
+    printer: &mut CudaPrinter,
     schedule: &ThreadSchedule,
     parts: &[(String, String)],
     sections: Option<&Sections>,
@@ -438,7 +438,7 @@ fn kernel_head(
 }
 
 /// What a kernel knows of its masks.
-fn masks(printer: &Printer) -> String {
+fn masks(printer: &CudaPrinter) -> String {
     let mut text = String::new();
     for n in 0..printer.masks.len() {
         text += &format!("    const Keep keep{n} = keep_of(a.mask[{n}], GLOBAL(const uint64_t, a.draw));\n");
@@ -450,7 +450,7 @@ fn masks(printer: &Printer) -> String {
 }
 
 /// Pointers to the containers in memory that a kernel touches.
-fn pointers(printer: &Printer) -> Result<String, KernelError> {
+fn pointers(printer: &CudaPrinter) -> Result<String, KernelError> {
     let (nest, mut text) = (printer.nest, String::new());
     let arguments = printer.spec.arguments();
     let heap: Vec<(&String, usize, &String)> = nest

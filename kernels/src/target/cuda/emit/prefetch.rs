@@ -5,7 +5,7 @@
 
 use crate::error::KernelError;
 use crate::loopnest::{Element, LoopGroup, LoopNest, MemorySpace};
-use crate::target::cuda::emit::Printer;
+use crate::target::cuda::emit::CudaPrinter;
 use crate::target::cuda::emit::dialect::PrefetchedRows;
 use crate::target::cuda::emit::register::cuda_type;
 
@@ -18,7 +18,7 @@ pub fn meets(group: &LoopGroup) -> bool {
     group.loops.len() == 1 && group.statements.iter().any(|s| s.combine.is_some() && !along(&group.loops[0].index, &s.write))
 }
 
-impl Printer<'_> {
+impl CudaPrinter<'_> {
     /// Chooses the operands of the first group that are prefetched: read-only in this kernel, and with whole strips. The group then uses the
     /// prefetched values in place of loads.
     pub fn prefetch_rows(&mut self, nest: &LoopNest) -> Result<(), KernelError> {

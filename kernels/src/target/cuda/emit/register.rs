@@ -4,7 +4,7 @@ use crate::emit::printer::c_type;
 use crate::emit::scalar::integer;
 use crate::error::KernelError;
 use crate::loopnest::{Element, ForLoop, MemorySpace, NestTensor};
-use crate::target::cuda::emit::Printer;
+use crate::target::cuda::emit::CudaPrinter;
 use crate::target::cuda::emit::schedule::Placement;
 use sdfg::{Dtype, Expr};
 
@@ -17,7 +17,7 @@ pub fn cuda_type(dtype: Dtype) -> Option<&'static str> {
     }
 }
 
-impl Printer<'_> {
+impl CudaPrinter<'_> {
     pub fn held_in(&self, data: &str) -> Option<Placement> {
         self.dialect.schedule.as_ref().and_then(|s| s.places.get(data).copied())
     }

@@ -6,13 +6,13 @@
 
 use crate::emit::scalar::integer;
 use crate::loopnest::{ForLoop, LoopGroup, Tag, Tile, slope};
-use crate::target::cuda::emit::Printer;
+use crate::target::cuda::emit::CudaPrinter;
 use crate::target::cuda::emit::schedule::may_draw_together;
 use crate::target::cuda::emit::split_reduction;
 use sdfg::Expr;
 use std::collections::BTreeMap;
 
-impl Printer<'_> {
+impl CudaPrinter<'_> {
     /// Whether a team comes to neighbours of a mask one after the other, with a lane of its own for each.
     pub fn drawn_in_turn(&self, group: &LoopGroup, element: &Expr, along: &ForLoop) -> bool {
         let (nest, Some(schedule)) = (self.nest, &self.dialect.schedule) else { return false };

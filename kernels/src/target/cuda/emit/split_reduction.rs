@@ -4,8 +4,8 @@
 use crate::emit::scalar::constant;
 use crate::error::KernelError;
 use crate::loopnest::{Element, ForLoop, LoopGroup, LoopNest, MemorySpace, NestStatement};
+use crate::target::cuda::emit::CudaPrinter;
 use crate::target::cuda::emit::GRID;
-use crate::target::cuda::emit::Printer;
 use crate::target::cuda::emit::group::functor;
 use crate::target::cuda::emit::register::cuda_type;
 use crate::target::cuda::emit::schedule::{Placement, writer};
@@ -48,7 +48,7 @@ pub struct Sections {
     pub count: i64,
 }
 
-impl Printer<'_> {
+impl CudaPrinter<'_> {
     /// The sections of a nest with partial results for this number of blocks; `None` if results have to be in memory before the last point.
     pub fn sections(&mut self, blocks: i64) -> Option<Sections> {
         let (nest, schedule) = (self.nest, self.dialect.schedule.as_ref()?);

@@ -5,14 +5,14 @@
 //! together: one that has no point of its own computes the last one again and writes nothing.
 
 use crate::loopnest::{Element, ForLoop, LoopGroup, LoopNest, MemorySpace, slope};
-use crate::target::cuda::emit::Printer;
+use crate::target::cuda::emit::CudaPrinter;
 use crate::target::cuda::emit::register::cuda_type;
 use crate::target::cuda::emit::schedule::ThreadSchedule;
 use sdfg::Expr;
 
 /// Whether results of a nest are transposed: the knob asks for it, rows are several, nothing is summed over points and no
 /// row reads what another one writes.
-pub fn turns(printer: &Printer, schedule: &ThreadSchedule) -> bool {
+pub fn turns(printer: &CudaPrinter, schedule: &ThreadSchedule) -> bool {
     let nest = printer.nest;
     let private = nest.tensors.values().any(|t| matches!(t.space, MemorySpace::Private { .. }));
     schedule.turns && schedule.rows > 1 && !private && !reads_results(nest) && turned_writes(printer).next().is_some()
@@ -31,7 +31,7 @@ fn reads_results(nest: &LoopNest) -> bool {
     statements().flat_map(|s| &s.reads).filter_map(|(_, e)| root(nest, &e.data)).any(written)
 }
 
-fn turned_writes<'p>(printer: &'p Printer) -> impl Iterator<Item = &'p Element> {
+fn turned_writes<'p>(printer: &'p CudaPrinter) -> impl Iterator<Item = &'p Element> {
     let each = printer.nest.groups.iter().flat_map(|g| g.statements.iter().map(move |s| (g, s)));
     let plain = each.filter(|(_, s)| s.combine.is_none());
     plain
@@ -41,7 +41,7 @@ fn turned_writes<'p>(printer: &'p Printer) -> impl Iterator<Item = &'p Element> 
 }
 
 /// The dim of a result that a loop runs along, if neighbours along it are no neighbours in memory.
-fn crosses(printer: &Printer, group: &LoopGroup, element: &Element, along: &ForLoop) -> Option<usize> {
+fn crosses(printer: &CudaPrinter, group: &LoopGroup, element: &Element, along: &ForLoop) -> Option<usize> {
     let tensor = printer.nest.tensors.get(&element.data)?;
     let stored = matches!(tensor.space, MemorySpace::Heap { .. }) && cuda_type(tensor.dtype).is_some();
     let uses = |e: &Expr| e.symbols().contains(&along.index);
@@ -52,7 +52,7 @@ fn crosses(printer: &Printer, group: &LoopGroup, element: &Element, along: &ForL
     (stored && plain && whole && !printer.contiguous(element, along).ok()?).then_some(dim)
 }
 
-impl Printer<'_> {
+impl CudaPrinter<'_> {
     /// C text of the step between neighbours along a loop of a result that is transposed.
     pub fn turned(&mut self, group: &LoopGroup, element: &Element, along: &ForLoop) -> Option<String> {
         self.dialect.schedule.as_ref().filter(|s| s.turns)?;

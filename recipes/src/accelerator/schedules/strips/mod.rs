@@ -11,7 +11,7 @@
 mod walk;
 
 use super::super::shapes::Span;
-use super::super::steps::Steps;
+use super::super::steps::FusedSteps;
 use super::Price;
 use serde::Serialize;
 pub use walk::{Turn, Walk};
@@ -29,7 +29,7 @@ pub struct Strips {
 }
 
 /// Elements of the rows that a group keeps on chip from strip to strip, with one row of results in each.
-pub fn kept_rows(steps: &Steps, group: Span) -> u64 {
+pub fn kept_rows(steps: &FusedSteps, group: Span) -> u64 {
     let mut walk = Walk::new(steps, group);
     let strips = walk.rows();
     walk.begin_tile(0, 1);
@@ -95,7 +95,7 @@ fn rows(walk: &mut Walk<'_>, shape: (usize, usize, bool), capacity: u64) -> Opti
 
 /// Output channels of each step whose weights stay on chip when `room` elements are left for weights, and the elements of weights that
 /// move; `None` if not even one channel of some step fits.
-pub fn weights(steps: &Steps, group: Span, runs: &[u64], room: u64) -> Option<(Vec<usize>, u64)> {
+pub fn weights(steps: &FusedSteps, group: Span, runs: &[u64], room: u64) -> Option<(Vec<usize>, u64)> {
     let of = &steps.steps[group.begin..group.end];
     let channels = |at: usize| steps.tensors[of[at].output].shape.channels;
     let all: u64 = of.iter().map(|s| s.weights()).sum();
@@ -121,7 +121,7 @@ pub fn weights(steps: &Steps, group: Span, runs: &[u64], room: u64) -> Option<(V
 }
 
 /// The cheapest strips for a group; `None` if none fits or none moves less than `limit` elements.
-pub fn best(steps: &Steps, group: Span, capacity: u64, limit: u64) -> Option<(Price, Strips)> {
+pub fn best(steps: &FusedSteps, group: Span, capacity: u64, limit: u64) -> Option<(Price, Strips)> {
     let floor = steps.floor(group);
     // Weights beyond the memory are loaded in each strip and tile.
     let weights_again = steps.steps[group.begin..group.end].iter().map(|s| s.weights()).sum::<u64>().saturating_sub(capacity);

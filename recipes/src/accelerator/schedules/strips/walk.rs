@@ -1,8 +1,8 @@
 //! The walk of a group through its strips and tiles: which rows and columns of every tensor each step loads, makes, stores and gives up.
 
-use super::super::super::layers::{ImageShape, Reach, Window};
+use super::super::super::layers::{ImageShape, Reach, SlidingWindow};
 use super::super::super::shapes::Span;
-use super::super::super::steps::{ChannelDependence, FusedStep, Steps};
+use super::super::super::steps::{ChannelDependence, FusedStep, FusedSteps};
 
 /// What one step does in one strip of one tile.
 pub struct Turn<'a> {
@@ -61,7 +61,7 @@ impl State {
 
 /// A group, ready to be walked.
 pub struct Walk<'a> {
-    pub(super) steps: &'a Steps,
+    pub(super) steps: &'a FusedSteps,
     pub(super) group: Span,
     states: Vec<State>,
     /// By step of the group: numbers of its inputs, sides and output among the states.
@@ -70,7 +70,7 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(steps: &'a Steps, group: Span) -> Walk<'a> {
+    pub fn new(steps: &'a FusedSteps, group: Span) -> Walk<'a> {
         let (given, leaving) = steps.boundary(group);
         let own = steps.steps[group.begin..group.end].iter().map(|s| s.output);
         let tensors: Vec<usize> = given.iter().copied().chain(own).collect();
@@ -210,7 +210,7 @@ impl<'a> Walk<'a> {
         let state = &self.states[output];
         let passes = state.leaving && state.readers.is_empty();
         let of = &self.steps.steps[self.group.begin + step];
-        let point = of.work == ChannelDependence::Channelwise && of.window == Window::POINT;
+        let point = of.work == ChannelDependence::Channelwise && of.window == SlidingWindow::POINT;
         let candidates = self.reads[step].1.iter().chain(self.reads[step].0.iter().filter(|_| point));
         let takes = |read: &&usize| {
             let from = &self.states[**read];

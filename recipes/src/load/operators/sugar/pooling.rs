@@ -1,6 +1,6 @@
 //! Pooling: the largest value or the mean of windows, or of all places.
 
-use super::windows::Window;
+use super::windows::LayerWindow;
 use super::{Layer, Sugar};
 use crate::load::parser::{Ast, ParsedExpr};
 use sdfg::Binary;
@@ -30,7 +30,7 @@ pub const ALL: &[Sugar] = &[
 ];
 
 /// The windows of a call, which stand over the last dims of the operand and of the result.
-fn windows(layer: &mut Layer) -> Option<(Vec<ParsedExpr>, Vec<Window>)> {
+fn windows(layer: &mut Layer) -> Option<(Vec<ParsedExpr>, Vec<LayerWindow>)> {
     let Some(within) = layer.dims("over") else {
         return if layer.option("over").is_none() { layer.misused() } else { None };
     };
@@ -57,7 +57,7 @@ fn windows(layer: &mut Layer) -> Option<(Vec<ParsedExpr>, Vec<Window>)> {
     Some((subscripts, windows))
 }
 
-fn dims(windows: &[Window]) -> Vec<String> {
+fn dims(windows: &[LayerWindow]) -> Vec<String> {
     windows.iter().map(|window| window.within.clone()).collect()
 }
 
@@ -88,7 +88,7 @@ fn average(layer: &mut Layer) -> Option<ParsedExpr> {
 }
 
 /// How many places of a window lie in the tensor, or in it and its padding: those `j` with `from ≤ stride·place + dilation·j < to`.
-fn count(layer: &Layer, window: &Window, with_padding: bool) -> ParsedExpr {
+fn count(layer: &Layer, window: &LayerWindow, with_padding: bool) -> ParsedExpr {
     let first = layer.shifted(layer.times(window.stride, &window.place), -window.pad);
     let end = if with_padding { layer.shifted(layer.size_of(&window.over), window.pad_end) } else { layer.size_of(&window.over) };
     let width = layer.size_of(&window.within);

@@ -6,7 +6,7 @@ use sdfg::Binary;
 
 /// How a window moves along one dim.
 #[derive(Clone, Debug)]
-pub struct Window {
+pub struct LayerWindow {
     /// The dim that it moves along.
     pub over: String,
     /// The dim of the places where it stops.
@@ -23,7 +23,7 @@ pub struct Window {
 
 impl Layer<'_> {
     /// The windows over `dims` of the first operand, one for each of `places` and `within`; their sizes fit.
-    pub fn windows(&mut self, dims: &[String], places: &[String], within: &[String]) -> Option<Vec<Window>> {
+    pub fn windows(&mut self, dims: &[String], places: &[String], within: &[String]) -> Option<Vec<LayerWindow>> {
         let count = dims.len();
         let (stride, dilation) = (self.along("stride", count, 1, 1), self.along("dilation", count, 1, 1));
         let pad = self.along("pad", count, 0, 0);
@@ -34,7 +34,7 @@ impl Layer<'_> {
         };
         let mut found = Vec::new();
         for at in 0..count {
-            let mut window = Window {
+            let mut window = LayerWindow {
                 over: dims[at].clone(),
                 place: places[at].clone(),
                 within: within[at].clone(),
@@ -51,9 +51,9 @@ impl Layer<'_> {
     }
 
     /// Whether there are as many places as the window stops at: rounded down, or up, so that the last window leaves the tensor.
-    fn fits(&mut self, window: &mut Window) -> Option<()> {
+    fn fits(&mut self, window: &mut LayerWindow) -> Option<()> {
         let (size, places, width) = (self.size(&window.over)?, self.size(&window.place)?, self.size(&window.within)?);
-        let Window { over, place, stride, dilation, pad, pad_end, .. } = &*window;
+        let LayerWindow { over, place, stride, dilation, pad, pad_end, .. } = &*window;
         let extent = dilation * (width - 1) + 1;
         let room = size + pad + pad_end - extent;
         let padding = if *pad > 0 || *pad_end > 0 { format!(" and padding {pad} and {pad_end}") } else { String::new() };
@@ -77,7 +77,7 @@ impl Layer<'_> {
     }
 
     /// `stride·place + dilation·within − pad`.
-    pub fn subscript(&self, window: &Window) -> ParsedExpr {
+    pub fn subscript(&self, window: &LayerWindow) -> ParsedExpr {
         let (place, within) = (self.times(window.stride, &window.place), self.times(window.dilation, &window.within));
         self.shifted(self.binary(Binary::Add, place, within), -window.pad)
     }

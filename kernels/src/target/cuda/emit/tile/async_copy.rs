@@ -4,7 +4,7 @@
 use crate::error::KernelError;
 use crate::loopnest::streaming::StreamedTile;
 use crate::loopnest::{Element, MemorySpace};
-use crate::target::cuda::emit::Printer;
+use crate::target::cuda::emit::CudaPrinter;
 use crate::target::cuda::emit::register::cuda_type;
 use crate::target::cuda::emit::tile::smem_ring::{STRIP, over};
 
@@ -20,7 +20,7 @@ pub struct StagedOperand {
 /// C text of the place of a lane's elements within a chunk.
 pub const PACK: &str = "((strip * 2 + half) * THREADS + (int)threadIdx.x) * W";
 
-impl Printer<'_> {
+impl CudaPrinter<'_> {
     /// The elementwise operands that can be copied: those whose neighbours along the columns are neighbours in memory.
     pub fn staged_operands(&mut self, plan: &StreamedTile, staged: &str) -> Result<Vec<StagedOperand>, KernelError> {
         let mut operands: Vec<StagedOperand> = Vec::new();

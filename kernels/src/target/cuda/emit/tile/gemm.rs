@@ -4,7 +4,7 @@ use crate::emit::gemm::{GemmAxis, Matrices};
 use crate::emit::scalar::value;
 use crate::error::KernelError;
 use crate::loopnest::{Element, LoopGroup, MemorySpace};
-use crate::target::cuda::emit::Printer;
+use crate::target::cuda::emit::CudaPrinter;
 use crate::target::cuda::emit::register::cuda_type;
 use crate::target::cuda::emit::schedule::{Placement, ThreadSchedule};
 use crate::target::cuda::emit::tile::LINE;
@@ -50,7 +50,7 @@ impl Route {
     }
 }
 
-impl Printer<'_> {
+impl CudaPrinter<'_> {
     fn panels(&mut self, group: &LoopGroup, threads: i64) -> Result<(Matrices, Panels), KernelError> {
         let matrices = self.matrices(group, false, [&|_, _, _| false; 2])?;
         let most = |axis: &Option<GemmAxis>| axis.as_ref().map_or(1, |x| x.most);

@@ -3,7 +3,7 @@
 use crate::emit::scalar::constant;
 use crate::error::KernelError;
 use crate::loopnest::{ForLoop, LoopGroup, MemorySpace, NestStatement};
-use crate::target::cuda::emit::Printer;
+use crate::target::cuda::emit::CudaPrinter;
 use indexmap::IndexSet;
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ fn held(group: &LoopGroup, statement: &NestStatement) -> BTreeSet<String> {
     group.loops.iter().filter(uses).map(|l| l.index.clone()).collect()
 }
 
-impl Printer<'_> {
+impl CudaPrinter<'_> {
     /// All statements of a group. Reductions over different loops are walks of their own, each of which computes again what it
     /// reduces; the last walk stores the rest. Each ends with a barrier.
     pub fn tile_group(&mut self, group: &LoopGroup, depth: usize) -> Result<(), KernelError> {

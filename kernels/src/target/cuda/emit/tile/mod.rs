@@ -7,12 +7,12 @@ mod group;
 mod smem_ring;
 mod streaming;
 
-use crate::emit::scalar::{Names, constant};
+use crate::emit::scalar::{NamePrinter, constant};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
 use crate::loopnest::streaming::{FORM, STREAMING, is_streaming};
 use crate::loopnest::{MemorySpace, Tag, Tile};
-use crate::target::cuda::emit::Printer;
+use crate::target::cuda::emit::CudaPrinter;
 use crate::target::cuda::emit::schedule::{Placement, ThreadSchedule, WARP};
 use crate::target::cuda::emit::split_reduction::{FINISH_THREADS, partials};
 use crate::target::cuda::emit::{
@@ -45,7 +45,7 @@ struct Rooms {
 
 impl Rooms {
     /// Places containers in shared memory from `at` on as long as they fit, the smallest first: they are read most often for their size.
-    fn of(printer: &Printer, mut at: i64, chip: Chip) -> Result<Self, KernelError> {
+    fn of(printer: &CudaPrinter, mut at: i64, chip: Chip) -> Result<Self, KernelError> {
         let (nest, real) = (printer.nest, if printer.double { 8 } else { 4 });
         let mut found = Rooms::default();
         let mut locals: Vec<_> = nest.tensors.iter().filter(|(_, t)| !matches!(t.space, MemorySpace::Heap { .. })).collect();
@@ -100,7 +100,7 @@ pub struct KernelPart {
 }
 
 /// Prints a nest with products; `private` says whether it has partial results.
-pub fn emit(printer: Printer, private: bool, chip: Chip) -> Result<CudaSource, KernelError> {
+pub fn emit(printer: CudaPrinter, private: bool, chip: Chip) -> Result<CudaSource, KernelError> {
     let (spec, config) = (printer.spec, printer.config);
     let KernelPart { arguments, body, finish, opening, source, .. } = part(printer, private, chip)?;
     let head = match config.knobs.get("resident") {
@@ -148,7 +148,7 @@ pub fn emit_group(parts: Vec<(KernelPart, Vec<usize>)>) -> Option<CudaSource> {
 }
 
 /// Everything of a kernel with products but the text that all have.
-pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<KernelPart, KernelError> {
+pub fn part(mut printer: CudaPrinter, private: bool, chip: Chip) -> Result<KernelPart, KernelError> {
     let (spec, nest, config, double) = (printer.spec, printer.nest, printer.config, printer.double);
     let Some(mut schedule) = printer.dialect.schedule.clone() else { return Err(printer.unsupported("it has no schedule".into())) };
     let real = if double { 8 } else { 4 };
@@ -281,7 +281,7 @@ pub fn part(mut printer: Printer, private: bool, chip: Chip) -> Result<KernelPar
 }
 
 /// How many iterations of every ragged tile there are.
-fn open_tiles(printer: &mut Printer) {
+fn open_tiles(printer: &mut CudaPrinter) {
     for tile in printer.nest.tiles.iter().filter(|t| t.is_ragged()) {
         let whole = printer.given(format!("whole_{}", printer.index(&tile.index)), tile.count);
         let size = printer.symbol(&Tile::symbol(&tile.index));
@@ -291,7 +291,7 @@ fn open_tiles(printer: &mut Printer) {
 }
 
 /// The integers that decode a point: tag, index and steps of every outer loop.
-fn decoding(printer: &mut Printer, grid: i64, scratch: i64) -> Vec<(Tag, String, String)> {
+fn decoding(printer: &mut CudaPrinter, grid: i64, scratch: i64) -> Vec<(Tag, String, String)> {
     let nest = printer.nest;
     let loops = nest.outer.iter().map(|l| (l.tag, printer.index(&l.index), printer.count(&l.index, l.count))).collect();
     for (name, value) in [("points", nest.points()), ("teams", grid), ("stride", scratch)] {
@@ -301,7 +301,7 @@ fn decoding(printer: &mut Printer, grid: i64, scratch: i64) -> Vec<(Tag, String,
 }
 
 /// How a kernel without scratch memory or partial results is launched; its text comes later.
-fn launched(printer: &Printer, schedule: &ThreadSchedule, grid: i64, shared: i64) -> CudaSource {
+fn launched(printer: &CudaPrinter, schedule: &ThreadSchedule, grid: i64, shared: i64) -> CudaSource {
     CudaSource {
         text: String::new(),
         integers: printer.integers.values().copied().collect(),
@@ -333,7 +333,7 @@ fn walked(loops: &[(Tag, String, String)], body: &str) -> String {
 }
 
 /// A kernel of streamed tiles: nothing that is local to a tile is in memory.
-fn streamed(mut printer: Printer, schedule: ThreadSchedule, most: i64, chip: Chip) -> Result<KernelPart, KernelError> {
+fn streamed(mut printer: CudaPrinter, schedule: ThreadSchedule, most: i64, chip: Chip) -> Result<KernelPart, KernelError> {
     let depth = printer.nest.gemm.map_or(0, |p| p.depth);
     open_tiles(&mut printer);
     let StreamedBlock { body, stage, bytes, stages } = printer.streamed_tile(most, chip.shared, 2)?;

@@ -5,7 +5,7 @@ use crate::emit::scalar::value;
 use crate::error::KernelError;
 use crate::loopnest::streaming::StreamedTile;
 use crate::loopnest::{ForLoop, LoopGroup, NestStatement};
-use crate::target::cuda::emit::Printer;
+use crate::target::cuda::emit::CudaPrinter;
 use crate::target::cuda::emit::tile::LINE;
 use sdfg::{Dtype, Expr};
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ struct Sides<'m> {
     depth: i64,
 }
 
-impl Printer<'_> {
+impl CudaPrinter<'_> {
     /// The type that all factors have.
     pub fn staged_type(&self, plan: &StreamedTile) -> Result<&'static str, KernelError> {
         let mut found: Vec<Dtype> = Vec::new();

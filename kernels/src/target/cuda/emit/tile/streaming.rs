@@ -5,7 +5,7 @@ use crate::emit::scalar::constant;
 use crate::error::KernelError;
 use crate::loopnest::streaming::{ColumnPass, StreamedTile};
 use crate::loopnest::{ForLoop, LoopGroup, MemorySpace, NestStatement};
-use crate::target::cuda::emit::Printer;
+use crate::target::cuda::emit::CudaPrinter;
 use crate::target::cuda::emit::group::functor;
 use crate::target::cuda::emit::schedule::{Placement, WARP};
 use crate::target::cuda::emit::tile::async_copy::{PACK, StagedOperand};
@@ -36,7 +36,7 @@ pub struct StreamedBlock {
     pub stages: i64,
 }
 
-impl Printer<'_> {
+impl CudaPrinter<'_> {
     /// Prints a streamed tile, with as many parts of the ring as are wanted and fit.
     pub fn streamed_tile(&mut self, wanted: i64, shared: i64, depth: usize) -> Result<StreamedBlock, KernelError> {
         let (nest, none) = (self.nest, self.unsupported("its tiles cannot be streamed".into()));
