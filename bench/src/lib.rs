@@ -4,6 +4,11 @@
 //! the machine and the command that reproduce it ([`record::Provenance`]). The pipeline fills a [`model::Report`]; [`report::write`]
 //! turns it into `report.html` and one SVG per figure.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::unreachable, clippy::todo, clippy::unimplemented)
+)]
+
 pub mod atomic;
 pub mod check;
 pub mod layered;

@@ -25,7 +25,8 @@ pub trait ConfigSpace: Send + Sync {
     fn config(&self, n: u64) -> KernelConfig;
     /// Equal for configurations that run the same code on the same addresses: distinct knobs can come to the same kernel.
     fn identity(&self, n: u64) -> String;
-    /// Size of a batch of consecutive numbers, beginning at a multiple of it, that share an expensive computation: a batch is ranked at a time.
+    /// Size of a batch of consecutive numbers, beginning at a multiple of it, that share an expensive computation: a batch is ranked at a
+    /// time.
     fn ranking_batch(&self) -> u64 {
         1
     }

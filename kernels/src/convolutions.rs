@@ -3,9 +3,9 @@
 use sdfg::{Combine, Expr, Memlet, Node, Op, Range, Sdfg, State, Storage};
 
 /// Whether a program walks windows, or multiplies images by matrices, as convolutions by windows of one element do. What is read at another
-/// time (`h[s-1]`), with a value outside, is no window, and neither is a row by its number (`e[ids[b,s],i]`). Only tensors in memory count as
-/// images and matrices: a composed kernel holds a tile of attention's weights `a[h,b,j,k]` on chip with the two dims `j` and `k`, which is
-/// no matrix that multiplies an image.
+/// time (`h[s-1]`), with a value outside, is no window, and neither is a row by its number (`e[ids[b,s],i]`). Only tensors in memory count
+/// as images and matrices: a composed kernel holds a tile of attention's weights `a[h,b,j,k]` on chip with the two dims `j` and `k`, which
+/// is no matrix that multiplies an image.
 pub fn convolves(program: &Sdfg) -> bool {
     program.states().any(|(_, state)| state.nodes().any(|(id, vertex)| node_convolves(program, state, id, &vertex.node)))
 }

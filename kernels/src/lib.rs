@@ -1,5 +1,10 @@
 //! From one scope plus one configuration to running code.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::unreachable, clippy::todo, clippy::unimplemented)
+)]
+
 pub mod alpha_equivalence;
 pub mod buffer;
 pub mod c_form;

@@ -25,8 +25,8 @@ impl InFlight {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no other thread has claimed the key, and claims it; the result may exist by then. A thread that claims several keys claims
-    /// them in their order, or two such threads would wait for each other.
+    /// Waits until no other thread has claimed the key, and claims it; the result may exist by then. A thread that claims several keys
+    /// claims them in their order, or two such threads would wait for each other.
     pub fn claim(&self, key: &str) -> InFlightGuard<'_> {
         let mut keys = self.keys();
         while keys.contains(key) {

@@ -20,6 +20,11 @@
 //!
 //! Source: "Data Movement Is All You Need", V-B (sweep) and VI-A (selection).
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::unreachable, clippy::todo, clippy::unimplemented)
+)]
+
 pub mod certify;
 pub mod measure;
 pub mod model;

@@ -1,5 +1,5 @@
-//! The selection problem: for every kernel of a program one of its measured configurations, and for every container the layout in which it is
-//! held.
+//! The selection problem: for every kernel of a program one of its measured configurations, and for every container the layout in which it
+//! is held.
 //!
 //! A [`SelectionProblem`] is plain data. Records keep it, so that a choice can be made again from a file alone.
 

@@ -1,7 +1,8 @@
 //! Every kernel of two shipped recipes in row-major layouts, including those fused around contractions: groups `kernel,
 //! program/shape/layout/device`.
 //!
-//! `cargo bench -p bench --bench kernels -- [FILTER] [--measurement-time SECONDS]`. Each kernel is checked against the oracle before it is timed.
+//! `cargo bench -p bench --bench kernels -- [FILTER] [--measurement-time SECONDS]`. Each kernel is checked against the oracle before it is
+//! timed.
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use kernels::Toolchain;

@@ -1,5 +1,10 @@
 //! The user's side: recipes, and what connects the other crates.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::unreachable, clippy::todo, clippy::unimplemented)
+)]
+
 pub mod accelerator;
 pub mod analyze;
 pub mod cli;

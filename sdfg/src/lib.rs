@@ -13,6 +13,11 @@
 //!
 //! This crate does no I/O and knows no device and no clock.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::unreachable, clippy::todo, clippy::unimplemented)
+)]
+
 pub mod affine;
 mod assemble;
 pub mod bounds;

@@ -3,6 +3,11 @@
 //! Every rewrite is a [`Pass`]: it answers with a patch or a new program, or with [`Refusal`]s. One driver ([`run_pipeline`]) runs lists
 //! of passes, logs what each rewrite saves, and checks it where that is asked for. [`passes`] lists all of them.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::unreachable, clippy::todo, clippy::unimplemented)
+)]
+
 pub mod algebra;
 pub mod autodiff;
 pub mod driver;

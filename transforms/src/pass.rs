@@ -5,13 +5,14 @@
 //!
 //! A [`Pattern`] is a pass that looks at one site after another; every pattern is a pass.
 
-use crate::algebra::stack::Members;
-use crate::autodiff::differentiate::{self, DifferentiateError};
-use crate::autodiff::recompute::{RecomputeError, Saved};
-use crate::fusion::composition::{Cluster, Clusters};
+use crate::autodiff::differentiate::error::DifferentiateError;
+use crate::autodiff::differentiate::options::Options;
+use crate::autodiff::saved::{RecomputeError, Saved};
+use crate::fusion::composition::clusters::{Cluster, Clusters};
 use crate::fusion::pairs::PairSearch;
 use crate::patch::{Change, Patch, PatchError};
 use crate::refusal::{Barred, Reason, Refusal, Site};
+use crate::unit_order::MANY;
 use sdfg::{BuildError, Operation, Sdfg, StateId};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -64,7 +65,7 @@ pub enum Promise {
     /// Every output and gradient of the first is computed by the second, with the same values.
     SameResults,
     /// The same, and the second also computes gradients: the derivatives of what the options name.
-    Gradients(differentiate::Options),
+    Gradients(Options),
 }
 
 /// A rewrite of one program, and what later passes and reports learn from it.
@@ -162,6 +163,9 @@ pub enum PassError {
     Build(#[from] BuildError),
 }
 
+/// The operations that stacked ones stand for, by the name of the stack.
+pub type StackMembers = BTreeMap<String, Vec<String>>;
+
 /// Results of earlier passes that later passes and reports use.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
@@ -174,7 +178,7 @@ pub struct Facts {
     /// Results of contractions from which saved local derivatives follow: such a result in memory would be one tensor more.
     pub products: Vec<String>,
     /// By the name of a stacked contraction: the operations that it stands for.
-    pub stacks: Members,
+    pub stacks: StackMembers,
     /// The kernels that hold contractions with their neighbours.
     pub kernels: Vec<Cluster>,
 }
@@ -199,10 +203,6 @@ pub struct Context<'a> {
     /// Kept from one call to the next while one pass is repeated.
     pub search: &'a mut Search,
 }
-
-/// More sites or units than this are put in order once. The order of fewer is found anew after every rewrite: names and texts of kernels
-/// follow from it, and measured times are kept under these.
-pub(crate) const MANY: usize = 1000;
 
 /// The state that one pass keeps between its rewrites of a program.
 #[derive(Default)]

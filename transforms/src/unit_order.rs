@@ -5,11 +5,14 @@
 //! need it after it.
 //! *Source*: Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic graphs".
 
-use crate::pass::MANY;
 use crate::unit_graph::{Kind, crossing, kind_of};
 use sdfg::{NodeId, Sdfg, State, StateId};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// More sites or units than this are put in order once. The order of fewer is found anew after every rewrite: names and texts of kernels
+/// follow from it, and measured times are kept under these.
+pub(crate) const MANY: usize = 1000;
 
 /// A unit by its number; a number is never used twice.
 pub(crate) type Slot = usize;

@@ -215,8 +215,8 @@ impl ContractionProblem {
     }
 }
 
-/// Whether a contraction walks windows: some operand is subscripted by more than an index and a constant, or reads a value declared for what
-/// lies outside its container. Such a contraction is a convolution, not one matrix product.
+/// Whether a contraction walks windows: some operand is subscripted by more than an index and a constant, or reads a value declared for
+/// what lies outside its container. Such a contraction is a convolution, not one matrix product.
 pub fn is_windowed(operation: &Operation) -> bool {
     let is_index = |name: &str| operation.indices.contains_key(name);
     let operands = operation.inputs.iter().chain(&operation.outputs);

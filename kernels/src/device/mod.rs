@@ -106,8 +106,8 @@ pub trait Device: Send + Sync {
         vec![]
     }
 
-    /// Dims that the code of a kernel under a configuration is specialized for: their sizes are constants in it. A check that is small in all
-    /// other dims checks the very code that is timed.
+    /// Dims that the code of a kernel under a configuration is specialized for: their sizes are constants in it. A check that is small in
+    /// all other dims checks the very code that is timed.
     fn written(&self, _spec: &KernelSpec, _config: &KernelConfig) -> Vec<String> {
         vec![]
     }

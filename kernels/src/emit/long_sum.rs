@@ -1,8 +1,8 @@
 //! Long sums in C: terms are added up in blocks, and the blocks in double precision.
 //!
 //! A sum of n numbers in f32 is off by up to n roundings. In blocks it is off by those of one block, as the sum of the blocks is as good as
-//! exact. Along the innermost loop a block is a piece of it ([`sdfg::tolerance::BLOCK`]), summed in the lanes of a vector. Where another loop
-//! adds to the same elements again and again, each element has a total beside it, to which what has come together is moved after every
+//! exact. Along the innermost loop a block is a piece of it ([`sdfg::tolerance::BLOCK`]), summed in the lanes of a vector. Where another
+//! loop adds to the same elements again and again, each element has a total beside it, to which what has come together is moved after every
 //! [`TERMS`] terms; sums of fewer than [`LONG`] have none.
 
 use crate::emit::dialect::TargetDialect;

@@ -3,8 +3,8 @@
 use sdfg::functions::Code;
 use sdfg::{Binary, Combine, Expr, Scalar};
 
-/// A division that is a product: `x / d` is `x * fit * over`, with `over` = 1/(d * fit). `fit` is 1 but for divisors so small or so large that
-/// their reciprocals are no normal numbers: a power of two there, which changes no bits.
+/// A division that is a product: `x / d` is `x * fit * over`, with `over` = 1/(d * fit). `fit` is 1 but for divisors so small or so large
+/// that their reciprocals are no normal numbers: a power of two there, which changes no bits.
 #[derive(Clone, Debug)]
 pub struct Reciprocal {
     pub fit: String,

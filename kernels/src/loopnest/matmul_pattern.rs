@@ -103,8 +103,8 @@ pub fn is_product(
 }
 
 /// Whether a statement is a matrix product: a sum of products whose result has an index from each factor that the other lacks, and whose
-/// factors share an index that the result lacks. `everywhere` are the outer indices: local containers have one copy for each of their values,
-/// so every element of one depends on them although its subscripts do not name them.
+/// factors share an index that the result lacks. `everywhere` are the outer indices: local containers have one copy for each of their
+/// values, so every element of one depends on them although its subscripts do not name them.
 pub fn is_matmul(statement: &NestStatement, is_index: &dyn Fn(&str) -> bool, is_local: &dyn Fn(&str) -> bool, everywhere: &[&str]) -> bool {
     if statement.combine != Some(Combine::Sum) {
         return false;

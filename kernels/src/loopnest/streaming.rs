@@ -1,11 +1,11 @@
 //! Streamed tiles, the FlashAttention form: matrix products make rows of values, each row needs a sum or the largest of its values, and
 //! another product multiplies the values in turn. Attention is such a nest, and so is the beginning of its gradient.
 //!
-//! "Data Movement Is All You Need" moves such rows through memory between kernels, a tile of `FusionStitching` through shared memory between
-//! groups. A streamed tile makes them a few columns at a time and hands them on in registers, in one or more passes over the columns: where
-//! a step needs something of a whole row first, a further pass computes the values a second time. No value of a row goes to memory, however
-//! long rows are. A sum of exponentials less the largest value needs no pass of its own (online softmax): the exponentials are taken less the
-//! largest value so far, and the sum is scaled where that grows.
+//! "Data Movement Is All You Need" moves such rows through memory between kernels, a tile of `FusionStitching` through shared memory
+//! between groups. A streamed tile makes them a few columns at a time and hands them on in registers, in one or more passes over the
+//! columns: where a step needs something of a whole row first, a further pass computes the values a second time. No value of a row goes to
+//! memory, however long rows are. A sum of exponentials less the largest value needs no pass of its own (online softmax): the exponentials
+//! are taken less the largest value so far, and the sum is scaled where that grows.
 
 use crate::loopnest::{Element, ForLoop, LoopGroup, LoopNest, MemorySpace, NestStatement};
 use sdfg::config::KernelConfig;
@@ -129,9 +129,8 @@ impl StreamedTile {
         let mut held: BTreeMap<&str, Held> = BTreeMap::from([(made.statements[0].write.data.as_str(), Held::Value(0))]);
         // Statements over rows and columns, and over rows, with the pass that they belong to.
         let [mut values, mut lines]: [Vec<(usize, &NestStatement)>; 2] = Default::default();
-        // `largest`: each line that is the largest of some values, and these values. `less`: each exponential of a value less that line, and
-        // the pass of the values.
-        // Less the largest of others so far they could be infinite.
+        // `largest`: each line that is the largest of some values, and these values. `less`: each exponential of a value less that line,
+        // and the pass of the values. Less the largest of others so far they could be infinite.
         let mut largest: BTreeMap<&str, &str> = BTreeMap::new();
         let mut less: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
         let mut relative: BTreeMap<&str, &str> = BTreeMap::new();

@@ -19,8 +19,8 @@ pub(super) fn dims(body: &Body) -> Vec<String> {
     dims.into_iter().filter(often).cloned().collect()
 }
 
-/// The configuration with the points of a kernel of a body divided along a dim among so many workers, if then none of them needs another one's
-/// work.
+/// The configuration with the points of a kernel of a body divided along a dim among so many workers, if then none of them needs another
+/// one's work.
 pub(super) fn divided(
     body: &Body,
     kernel: &KernelSpec,

@@ -1,7 +1,7 @@
 //! Runs a loop: for each time the kernels of its body, on the slices of that time.
 //!
-//! The launches of all times are packed: where each worker needs nothing but its own work of the times before, as when all kernels of the body
-//! are divided along the batch, no barrier comes between them, and what all times read is packed once.
+//! The launches of all times are packed: where each worker needs nothing but its own work of the times before, as when all kernels of the
+//! body are divided along the batch, no barrier comes between them, and what all times read is packed once.
 
 use super::body::Body;
 use crate::c_form::{CForm, Filled, Unrolled, UnrolledAddress, UnrolledLaunch};
@@ -33,8 +33,8 @@ enum SlicedArgument {
     /// A slice of an argument of the loop: `by · time + from` slices of so many bytes after its beginning, if that is one of its
     /// `count` slices, and else this place in the loop's own memory.
     Slice { argument: usize, by: i64, from: i64, count: i64, bytes: usize, outside: Option<usize> },
-    /// An argument that holds one time, as this one makes it, or with `before` as the last one has left it, which is that place in the loop's
-    /// own memory at first. Where it cannot be written in place, every other time is held in `other`.
+    /// An argument that holds one time, as this one makes it, or with `before` as the last one has left it, which is that place in the
+    /// loop's own memory at first. Where it cannot be written in place, every other time is held in `other`.
     State { argument: usize, other: Option<usize>, before: Option<usize> },
 }
 

@@ -1,5 +1,6 @@
 //! Every way to run a loop: a layout of each tensor that the body reads as a whole, and one of the best configurations of each kernel of
-//! the body under these layouts, at any of its divisions: with a barrier after each kernel, or with all kernels that allow it divided along one dim.
+//! the body under these layouts, at any of its divisions: with a barrier after each kernel, or with all kernels that allow it divided along
+//! one dim.
 
 use super::body::{Body, joined};
 use super::divided::{dims, divided};
@@ -201,8 +202,8 @@ impl LoopSpace {
 
     /// The best configurations of a kernel under layouts of the loop's tensors: generated ones first, and of libraries the best.
     ///
-    /// Products of one time are small. A library packs its operands at every time, where generated kernels are packed in common with those of
-    /// other times and of other kernels, and often take a third of its time.
+    /// Products of one time are small. A library packs its operands at every time, where generated kernels are packed in common with those
+    /// of other times and of other kernels, and often take a third of its time.
     fn rank(&self, kernel: usize, outer: &KernelConfig) -> Option<Vec<Choice>> {
         let (space, mut seen) = (&self.spaces[kernel], BTreeSet::new());
         let (mut found, mut libraries): (Vec<Choice>, Vec<Choice>) = Default::default();

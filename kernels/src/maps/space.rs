@@ -70,7 +70,8 @@ impl MapSpace {
             flattened.outer.iter().chain(flattened.statements.iter().flat_map(|f| &f.inner)).map(|r| r.index.clone()).collect();
         // The default (digit 0) walks the largest tensor in its natural order.
         let mut vectors: Vec<String> = vectors.into_iter().collect();
-        // Images are walked as the largest result is: what is read may have no dim that any index runs along. Windows are too short for vectors.
+        // Images are walked as the largest result is: what is read may have no dim that any index runs along. Windows are too short for
+        // vectors.
         let is_written = |n: &&usize| spec.arguments().get(**n).is_some_and(|a| a.access == crate::kernel::ArgumentAccess::Write);
         let main = if spec.images { largest.iter().find(is_written) } else { largest.first() };
         let natural = main.map(|n| tensors[*n].layouts[0].clone()).unwrap_or_default();

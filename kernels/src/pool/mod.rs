@@ -169,8 +169,8 @@ impl Pool {
         }
     }
 
-    /// Working memory of at least this number of bytes, until it is dropped. All kernels have the same, and every worker has its own part of
-    /// it where it had it before: what one kernel leaves in a core's caches is where the next one writes, and a step needs as much as
+    /// Working memory of at least this number of bytes, until it is dropped. All kernels have the same, and every worker has its own part
+    /// of it where it had it before: what one kernel leaves in a core's caches is where the next one writes, and a step needs as much as
     /// its largest kernels. Holds anything at first.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! A team of spinning workers: they stay awake from one kernel to the next. Starting a kernel then takes a microsecond, where waking sleeping
-//! workers takes ten to forty.
+//! A team of spinning workers: they stay awake from one kernel to the next. Starting a kernel then takes a microsecond, where waking
+//! sleeping workers takes ten to forty.
 //!
 //! A machine may have something else to do. A waiting worker spins for a bounded time only, and sleeps as soon as another thread wants its
 //! core. No worker waits for a helper that has not begun: the leader does its part when it has done its own. A helper that the system keeps
@@ -19,7 +19,8 @@ const PREFETCH: u32 = 1 << 12;
 const AWAKE: Duration = Duration::from_millis(2);
 /// An offer that takes as long was taken.
 const TAKEN: Duration = Duration::from_micros(50);
-/// How long no yield follows one that was taken: the thread that took the core keeps it for milliseconds, and a sleeping thread wakes sooner.
+/// How long no yield follows one that was taken: the thread that took the core keeps it for milliseconds, and a sleeping thread wakes
+/// sooner.
 const CROWDED: Duration = Duration::from_millis(50);
 
 /// What one round asks of every worker, by its number; `None` sends the helpers home.

@@ -45,8 +45,8 @@ pub fn on_cores(spec: &KernelSpec) -> Result<(), KernelError> {
 /// Knobs: `tile` (`j:128,u:512`: iterations of a tile by outer index; absent ones are walked one by one), `depth` (steps
 /// packed at once), `arithmetic` (`f32`: factors of bf16 are widened, not multiplied as pairs), `columns` (`across`: results
 /// are neighbours along rows of a product, not along its columns), `vector` (indices, the first of which that a group has is
-/// its innermost), `first` (the outer index whose tiles are walked outermost), `reduce` (`sequential` or `private`), `form` (`direct`: products read their factors where they lie; `streaming`: see
-/// [`crate::loopnest::streaming`]).
+/// its innermost), `first` (the outer index whose tiles are walked outermost), `reduce` (`sequential` or `private`), `form` (`direct`:
+/// products read their factors where they lie; `streaming`: see [`crate::loopnest::streaming`]).
 ///
 /// # Errors
 /// Scopes without a matrix product; knobs that the scope does not have; scopes that cannot be generated.

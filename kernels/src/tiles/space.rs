@@ -314,8 +314,8 @@ impl TileSpace {
         self.flop / 100.0 + points * (self.local * size_of::<f32>() as i64) as f64 * 5.0 / 7.0
     }
 
-    /// Whether lanes of some group run along an index that is tiled: a tile has few of its iterations, and all of what it sums over comes one after
-    /// the other.
+    /// Whether lanes of some group run along an index that is tiled: a tile has few of its iterations, and all of what it sums over comes
+    /// one after the other.
     fn runs_across(&self, vectors: &str) -> bool {
         let outer = |index: &str| self.outer.iter().find(|o| o.range.index == index);
         let tiled = |index: &str| outer(index).is_some_and(|o| o.side != Side::Point);

@@ -8,7 +8,8 @@ use sdfg::Layout;
 use sdfg::config::{KernelConfig, Knobs};
 
 impl TileSpace {
-    /// The side of output channels: that of the factor that walks no windows. Where it has no index of its own, channels are in all tensors.
+    /// The side of output channels: that of the factor that walks no windows. Where it has no index of its own, channels are in all
+    /// tensors.
     fn channels(&self) -> Side {
         let windowed = |connector: &str, statement: &crate::loopnest::NestStatement| {
             let read = statement.reads.iter().find(|(c, _)| c == connector).map(|(_, e)| e);
@@ -19,7 +20,8 @@ impl TileSpace {
         if self.outer.iter().any(|o| o.side == plain) { plain } else { Side::Point }
     }
 
-    /// Sizes of tiles along the indices of a side, filled from the innermost dim of a layout outwards; tiles have whole multiples of `unit`.
+    /// Sizes of tiles along the indices of a side, filled from the innermost dim of a layout outwards; tiles have whole multiples of
+    /// `unit`.
     fn fill_windows(&self, indices: Vec<&Outer>, mut room: i64, unit: i64, layout: &Layout, into: &mut Vec<(String, i64)>) {
         let mut indices = indices;
         // A block is not where its dim is.

@@ -1,5 +1,5 @@
-//! Kernels of several layers against the interpreter: tiles whose windows overlap, smaller last tiles, borders with a bias, strides, splits and
-//! merges, depthwise layers, and layouts with channels first, last and in blocks.
+//! Kernels of several layers against the interpreter: tiles whose windows overlap, smaller last tiles, borders with a bias, strides, splits
+//! and merges, depthwise layers, and layouts with channels first, last and in blocks.
 
 use crate::common::{self, c, v};
 use crate::harness::{Failure, Reference, toolchain};

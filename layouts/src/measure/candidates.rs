@@ -2,8 +2,8 @@
 //!
 //! First number 0 (row-major), the seeds, and, unless it is large, the coordinate set of number 0: every configuration that
 //! differs from it in one digit. So any early stop leaves a valid choice and a first idea of every layout and knob. Then, in
-//! turns, neighbours of the best one so far and the rest of the space, both by promise. Spaces too large to rank as a whole are taken in blocks
-//! spread evenly over the space; in the end everything comes exactly once.
+//! turns, neighbours of the best one so far and the rest of the space, both by promise. Spaces too large to rank as a whole are taken in
+//! blocks spread evenly over the space; in the end everything comes exactly once.
 
 use crate::measure::space::{KernelSpace, by_predicted_cost};
 use std::collections::{BTreeSet, VecDeque};

@@ -2,8 +2,8 @@
 //!
 //! A configuration is dropped only if no optimal plan can contain it: it is slower than one with the same layouts of all
 //! its containers (which replaces it everywhere), or slower than the best one plus the relayouts of all its containers
-//! (which replaces it everywhere too, with those relayouts around it, possibly after another one: then two in a row). Relayouts that were not measured count with
-//! their pessimistic estimate, and only if some relayout was measured at all; the recorded reason says so.
+//! (which replaces it everywhere too, with those relayouts around it, possibly after another one: then two in a row). Relayouts that were
+//! not measured count with their pessimistic estimate, and only if some relayout was measured at all; the recorded reason says so.
 
 use crate::measure::relayout::RelayoutCosts;
 use crate::measure::space::KernelSpace;

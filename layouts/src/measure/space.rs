@@ -201,8 +201,8 @@ pub struct Coming<'a> {
 
 /// A device that checks and times configurations. Kernels and relayouts (`relayout:<data>`) are identified by name.
 pub trait Bench {
-    /// Announces the configuration that is checked and timed next, and those that follow it, so that a bench with a slow compiler can compile
-    /// them in one batch.
+    /// Announces the configuration that is checked and timed next, and those that follow it, so that a bench with a slow compiler can
+    /// compile them in one batch.
     fn ahead(&mut self, _kernel: &str, _config: &KernelConfig, _coming: &Coming) {}
 
     /// Compares the configuration with the oracle at small sizes.

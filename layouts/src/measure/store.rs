@@ -54,6 +54,11 @@ pub struct Store {
     current: Option<String>,
 }
 
+/// Whether a sample cannot be a time: it is negative or not finite.
+fn is_no_time(sample: &f64) -> bool {
+    !sample.is_finite() || *sample < 0.0
+}
+
 fn machine(session: &Session) -> String {
     format!("{}, {}, {} threads, {} caches", session.device, session.toolchain, session.threads, session.cache)
 }
@@ -124,8 +129,7 @@ impl Store {
                 Line::Measurement(m) if matches!(&m.outcome, Outcome::Measured { samples } if samples.is_empty()) => {
                     return Err(damaged("measured, but without samples".into()));
                 }
-                Line::Measurement(m) if matches!(&m.outcome, Outcome::Measured { samples } if samples.iter().any(|s| s.is_nan() || s.is_infinite() || *s < 0.0)) =>
-                {
+                Line::Measurement(m) if matches!(&m.outcome, Outcome::Measured { samples } if samples.iter().any(is_no_time)) => {
                     return Err(damaged("a sample is no time: it is negative or not finite".into()));
                 }
                 Line::Measurement(m) if !self.sessions.contains_key(&m.session) => {

@@ -509,8 +509,8 @@ impl Sweeper<'_> {
     }
 
     /// Gives fresh samples to configurations of kernels (by name), and times relayouts, as far as the budget goes: those that some
-    /// selections are made of. Returns how many measurements that took: 0 means that they stand on fresh samples only, or that the time is up.
-    /// Otherwise select again, and repeat.
+    /// selections are made of. Returns how many measurements that took: 0 means that they stand on fresh samples only, or that the time is
+    /// up. Otherwise select again, and repeat.
     pub fn confirm(
         &mut self,
         program: &SelectionProblem,

@@ -153,8 +153,8 @@ impl Pool {
         self.kernels.iter().flat_map(|k| k.kernel.tensors.iter().map(|(data, _)| data.clone())).collect()
     }
 
-    /// Joins kernels that write or otherwise know what one name stands for, and those of one name. `plain` is the name of a container in its
-    /// own program.
+    /// Joins kernels that write or otherwise know what one name stands for, and those of one name. `plain` is the name of a container in
+    /// its own program.
     fn find_sites(&mut self, plain: &dyn Fn(&String) -> String) {
         self.kernels.iter_mut().enumerate().for_each(|(n, kernel)| kernel.site = n);
         let all = || 0..self.kernels.len();

@@ -6,8 +6,8 @@
 /// Picoseconds. Negative values occur only as parts of reparametrised costs.
 pub type Cost = i64;
 
-/// The cost of a forbidden choice. Larger than any total. A hundred of them can be added up; where there may be more, as in a kernel that depends on
-/// what each of many steps of a recurrence does, sums saturate.
+/// The cost of a forbidden choice. Larger than any total. A hundred of them can be added up; where there may be more, as in a kernel that
+/// depends on what each of many steps of a recurrence does, sums saturate.
 pub const FORBIDDEN: Cost = 1 << 56;
 
 /// The longest time of one kernel or relayout: about 18 minutes.

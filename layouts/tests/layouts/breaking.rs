@@ -1,6 +1,6 @@
 //! Sweeps on devices that break.
 
-use crate::sweep::{Watch, spaces, store, truth};
+use crate::invented_device::{Watch, spaces, store, truth};
 use layouts::measure::space::{Bench, Check, Fault, KernelSpace, TimingResult};
 use layouts::record::Outcome;
 use layouts::{Finish, SweepOptions, Sweeper, sweep};

@@ -6,6 +6,7 @@ mod certificate;
 mod encoder;
 mod exact;
 mod folders;
+mod invented_device;
 mod packing;
 mod scale;
 mod sites;

@@ -236,8 +236,8 @@ impl FusedSteps {
         (given, leaving)
     }
 
-    /// Elements that a group moves at least: all rows that are read from outside or needed outside, and its weights, once. Rows that strides
-    /// leave out need not be made, and what only they read need not be loaded.
+    /// Elements that a group moves at least: all rows that are read from outside or needed outside, and its weights, once. Rows that
+    /// strides leave out need not be made, and what only they read need not be loaded.
     pub fn floor(&self, group: Span) -> u64 {
         let (given, leaving) = self.boundary(group);
         let mut rows = vec![0; self.tensors.len()];

@@ -8,8 +8,8 @@ use bench::unit::Bytes;
 use clap::Args;
 use std::path::PathBuf;
 
-/// The folder gets C sources, a header, CMakeLists.txt, an example and a README, and where there is a C compiler the shared library. Inputs,
-/// parameters and results are the caller's memory; docs/build.md describes the interface.
+/// The folder gets C sources, a header, CMakeLists.txt, an example and a README, and where there is a C compiler the shared library.
+/// Inputs, parameters and results are the caller's memory; docs/build.md describes the interface.
 #[derive(Args)]
 pub struct BuildArgs {
     /// plan.json of `memlet optimize`, or its folder

@@ -2,9 +2,9 @@
 //! header, a build script and an example.
 //!
 //! The step runs as `memlet run` runs it: the same kernels in the same configurations, the same order and packed groups, and memory planned
-//! in the same way, except that inputs, parameters and results lie in memory of the caller's. A runtime in C (`runtime/`) takes the place of
-//! this process: worker threads, dropout's random numbers, stores around the caches. Products that the plan leaves to a library of Rust are
-//! generated instead (`products.rs`).
+//! in the same way, except that inputs, parameters and results lie in memory of the caller's. A runtime in C (`runtime/`) takes the place
+//! of this process: worker threads, dropout's random numbers, stores around the caches. Products that the plan leaves to a library of Rust
+//! are generated instead (`products.rs`).
 
 mod boundary;
 mod compile;

@@ -1,5 +1,5 @@
-//! Products that a plan leaves to a library of Rust, as generated code in the same layouts: measured ones where the plan's records have some,
-//! else the one of the least predicted cost.
+//! Products that a plan leaves to a library of Rust, as generated code in the same layouts: measured ones where the plan's records have
+//! some, else the one of the least predicted cost.
 
 use crate::pipeline::PipelineError;
 use crate::pipeline::run::candidate::Candidate;

@@ -1,9 +1,9 @@
-//! Programs as SDFGs of DaCe (Ben-Nun et al., "Stateful Dataflow Multigraphs", SC 2019), the JSON of `.sdfg` files: DaCe 1.0.2 and 2.x load,
-//! validate and run them.
+//! Programs as SDFGs of DaCe (Ben-Nun et al., "Stateful Dataflow Multigraphs", SC 2019), the JSON of `.sdfg` files: DaCe 1.0.2 and 2.x
+//! load, validate and run them.
 //!
 //! Each unit of a program becomes a state, in order; a loop over time becomes a loop of states. What DaCe's graphs lack is spelled out: a
-//! reduction begins with a map that writes its neutral value, and elements that lie outside of a container, or in a row that an element names,
-//! are picked by the code of a tasklet that is given the whole container.
+//! reduction begins with a map that writes its neutral value, and elements that lie outside of a container, or in a row that an element
+//! names, are picked by the code of a tasklet that is given the whole container.
 
 mod code;
 mod loops;

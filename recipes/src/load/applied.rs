@@ -1,4 +1,5 @@
-//! An operator applied to its operands, where it is more than scalar code or a sum: one value in a step, and the operations that it becomes.
+//! An operator applied to its operands, where it is more than scalar code or a sum: one value in a step, and the operations that it
+//! becomes.
 //!
 //! The operator's file gives a [`OperatorForm`]; nothing outside of it knows the operator.
 

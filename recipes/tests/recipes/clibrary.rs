@@ -25,8 +25,8 @@ use std::sync::Arc;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Sums whose terms are added in another order differ by this much of a tensor's largest element at most: products that a library computes in
-/// one of the two are generated in the other.
+/// Sums whose terms are added in another order differ by this much of a tensor's largest element at most: products that a library computes
+/// in one of the two are generated in the other.
 const CLOSE: f64 = 2e-5;
 
 const SEED: u64 = 7;

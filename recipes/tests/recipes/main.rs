@@ -39,4 +39,5 @@ mod training;
 mod updates;
 mod variants;
 mod windows;
+mod workspace;
 mod wrong_kernels;

@@ -163,8 +163,8 @@ fn a_block_is_trained_as_pytorch_does() {
     }
 }
 
-/// Layouts and schedules of images are for programs that convolve. A composed kernel of a transformer holds a tile of attention on chip, which
-/// must not count as a matrix that multiplies an image.
+/// Layouts and schedules of images are for programs that convolve. A composed kernel of a transformer holds a tile of attention on chip,
+/// which must not count as a matrix that multiplies an image.
 #[test]
 fn transformers_are_no_programs_of_images() -> Result<(), Box<dyn std::error::Error>> {
     let convolves = |name: &str| -> Result<Vec<(String, bool)>, Box<dyn std::error::Error>> {

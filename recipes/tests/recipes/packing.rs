@@ -118,8 +118,8 @@ fn a_packed_step_has_the_same_results_at_full_size() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Without a barrier at each time, the whole of a loop whose kernels are divided along the batch is one dispatch, and one more for packing the
-/// weights.
+/// Without a barrier at each time, the whole of a loop whose kernels are divided along the batch is one dispatch, and one more for packing
+/// the weights.
 #[test]
 fn a_loop_divided_along_the_batch_has_no_barrier_at_each_time() -> Result<(), Failure> {
     let (device, pool) = (cores()?, Pool::new(2)?);

@@ -183,9 +183,6 @@ fn is_sum(operation: &Operation) -> bool {
     matches!(&operation.op, Op::Elementwise { code, .. } if terms(code) && operation.inputs.len() >= 2)
 }
 
-/// The operations that stacked ones stand for, by the name of the stack.
-pub type Members = BTreeMap<String, Vec<String>>;
-
 /// The name of a stack of `count` operations.
 fn stack_name(first: &str, count: usize) -> String {
     format!("{first}.stack{count}")

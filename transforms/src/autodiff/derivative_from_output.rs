@@ -7,15 +7,14 @@
 //! becomes:   d_x = d_y · (1 − y²)             (reads y)
 //! ```
 //!
-//! *Legal when* an operation of forward computes `y = f(x)` element by element, both are stored in f32 or f64, and readers of `x` in backward
-//! use it in `f(x)` alone. The value that was stored is then the value that would be computed again; in bf16 or f16 it would be rounded,
-//! and `1 − y²` of a rounded `y` near 1 is inexact.
-//! *Wanted where* nothing in backward reads `x` any more, so that it need not be saved, and `y` is in memory in backward in any case: a
-//! contraction of backward reads it or the program hands it back. In programs with loops over time everything that backward reads is
-//! saved; there `y` may also take the place of `x`.
-//! *Moves less because* `x` is neither saved nor read; and no function is computed twice.
-//! *Not handled*: results that also depend on something else (`y = g · f(x)`); reads at other times that have a value outside of the loop.
-//! *Source*: what deep-learning frameworks do by hand for tanh and sigmoid, whose derivatives are functions of their results.
+//! *Legal when* an operation of forward computes `y = f(x)` element by element, both are stored in f32 or f64, and readers of `x` in
+//! backward use it in `f(x)` alone. The value that was stored is then the value that would be computed again; in bf16 or f16 it would be
+//! rounded, and `1 − y²` of a rounded `y` near 1 is inexact. *Wanted where* nothing in backward reads `x` any more, so that it need not be
+//! saved, and `y` is in memory in backward in any case: a contraction of backward reads it or the program hands it back. In programs with
+//! loops over time everything that backward reads is saved; there `y` may also take the place of `x`. *Moves less because* `x` is neither
+//! saved nor read; and no function is computed twice. *Not handled*: results that also depend on something else (`y = g · f(x)`); reads at
+//! other times that have a value outside of the loop. *Source*: what deep-learning frameworks do by hand for tanh and sigmoid, whose
+//! derivatives are functions of their results.
 
 use sdfg::{Dtype, Op, Operand, Operation, Role, Scalar, Sdfg, Unary, library::Class};
 

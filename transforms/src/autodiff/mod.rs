@@ -7,6 +7,7 @@ pub mod relu_bitmask;
 pub mod relu_sign_from_output;
 pub mod row_statistics;
 pub mod save_local_derivative;
+pub mod saved;
 pub mod softmax_grad_row_dot;
 mod softmax_shift_invariance;
 pub mod sparse_update;

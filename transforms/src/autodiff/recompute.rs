@@ -22,51 +22,16 @@
 //! Each reader gets clones of its own, `<T>.again`, so that fusion can merge them into it. The count assumes that it does:
 //! a clone is element-wise and has one reader on its own iteration space. Dropout masks are always recomputed.
 
+pub use crate::autodiff::saved::{RecomputeError, RecomputePolicy, Saved};
 use crate::pass::{Context, Facts, Loops, Rewritten, Stopped, refused_at};
 use sdfg::library::Class;
 use sdfg::recurrence::has_loops;
-use sdfg::{BuildError, Container, Direction, Op, Operation, Origin, Role, Scalar, Sdfg, StateId, SymbolError, Unit};
-use serde::Serialize;
+use sdfg::{Container, Direction, Op, Operation, Origin, Role, Scalar, Sdfg, StateId, Unit};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
 
 /// Operations that may be computed again for each byte that is not moved. Cores and GPUs execute some ten in the time that a byte takes
 /// from memory; what a kernel computes besides has its share.
 const FLOP_PER_BYTE: u64 = 4;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RecomputePolicy {
-    Saved,
-    Recomputed,
-}
-
-/// One decision, with its reason as a sentence.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Saved {
-    pub container: String,
-    /// Size of the container under the program's sizes; of a mask, one byte an element.
-    pub bytes: u64,
-    pub policy: RecomputePolicy,
-    pub why: String,
-}
-
-impl fmt::Display for Saved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let policy = if self.policy == RecomputePolicy::Saved { "saved" } else { "recomputed" };
-        write!(f, "{} ({} bytes) is {policy}: {}", self.container, self.bytes, self.why)
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum RecomputeError {
-    #[error("`{unit}` is no operator any more; decide what is saved before expanding or fusing")]
-    Expanded { unit: String },
-    #[error("whether `{container}` is saved depends on its size: {source}")]
-    Size { container: String, source: SymbolError },
-    #[error(transparent)]
-    Build(#[from] BuildError),
-}
 
 /// Where the results of contractions are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

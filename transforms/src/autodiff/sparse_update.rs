@@ -5,14 +5,12 @@
 //! d_e = scatter(d_y at ids);  e.new = e - rate·d_e     →     e.new = scatter(-rate·d_y at ids) on top of e
 //! ```
 //!
-//! *Legal when* the gradient is a scatter or a sum of scatters of equal subscripts, nothing else reads it or its parts, and the new value is
-//! the old one plus a multiple of the gradient by numbers.
-//! *Moves less because* the table is read and written at these rows alone where the new value lies in the place of the old one; else as much
-//! as before, without the gradient.
-//! *Not handled*: optimizers with state for each element, norms of gradients: those need all rows.
-//! *Source*: as sparse gradients of embeddings in other frameworks.
+//! *Legal when* the gradient is a scatter or a sum of scatters of equal subscripts, nothing else reads it or its parts, and the new value
+//! is the old one plus a multiple of the gradient by numbers. *Moves less because* the table is read and written at these rows alone where
+//! the new value lies in the place of the old one; else as much as before, without the gradient. *Not handled*: optimizers with state for
+//! each element, norms of gradients: those need all rows. *Source*: as sparse gradients of embeddings in other frameworks.
 
-use super::differentiate::Update;
+use super::differentiate::options::Update;
 use sdfg::library::calculus::{fold_inline, pullback};
 use sdfg::library::scatter::parts;
 use sdfg::{Expr, Op, Operand, Operation, Scalar, Sdfg};

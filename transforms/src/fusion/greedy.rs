@@ -17,6 +17,7 @@
 //! or producer that also reduces, (3) siblings that read the same data, (4) independent operators over equal spaces.
 
 use crate::fusion::iteration_space::{Statement, all_indices, correspondence, rebuild, shared_indices, statements};
+use crate::fusion::local_copies::unify_copies;
 use crate::fusion::pairs::PairSearch;
 use crate::fusion::single_point::{points, shared_among_cores};
 use crate::pass::{Context, Loops, Pass, Rewritten, Stopped};
@@ -24,8 +25,8 @@ use crate::patch::{Edit, Patch};
 use crate::refusal::{Reason, Refusal, Site};
 use crate::unit_graph::{Kind, needed_outside};
 use crate::unit_order::{Slot, UnitOfState, UnitOrder};
-use sdfg::{NodeId, Scope, Sdfg, StateId, Storage, Unit};
-use std::collections::{BTreeMap, BTreeSet};
+use sdfg::{NodeId, Scope, Sdfg, StateId, Unit};
+use std::collections::BTreeSet;
 
 /// Local buffers of one outer iteration must stay well within a core's private cache.
 const LOCAL_LIMIT: u64 = 128 << 10;
@@ -198,32 +199,4 @@ pub(crate) fn fuse_within(
         format!("fuse `{}` over [{}]", names.join("` with `"), shared.iter().map(|i| i.name.as_str()).collect::<Vec<_>>().join(","));
     let edits = vec![Edit { state, remove: nodes, insert: vec![Unit::Scope(rebuilt.scope)] }];
     Ok(Patch { summary, edits, containers: rebuilt.containers, drop: vec![], dims: vec![] })
-}
-
-/// Where one statement writes a value to several containers, readers inside all read the same one of them: an earlier
-/// fusion may have left a local copy beside the container itself.
-pub(crate) fn unify_copies(statements: &mut [Statement], program: &Sdfg) {
-    let is_local = |m: &sdfg::Memlet| m.wcr.is_none() && program.containers.get(&m.data).is_some_and(|c| c.storage != Storage::Heap);
-    let mut same: BTreeMap<String, (String, Vec<usize>)> = BTreeMap::new();
-    for statement in statements.iter() {
-        let writes = &statement.computation.writes;
-        for (connector, local) in writes.iter().filter(|(_, m)| is_local(m)) {
-            let Some((_, whole)) = writes.iter().find(|(c, m)| c == connector && !is_local(m) && m.wcr.is_none()) else { continue };
-            let (Some(ours), Some(theirs)) = (local.point(), whole.point()) else { continue };
-            // For each dimension of the container, the dimension of the local copy with the same index.
-            let places: Option<Vec<usize>> = theirs.iter().map(|t| ours.iter().position(|o| o == t && o.as_sym().is_some())).collect();
-            if let Some(places) = places {
-                same.insert(local.data.clone(), (whole.data.clone(), places));
-            }
-        }
-    }
-    for statement in statements.iter_mut() {
-        for (_, memlet) in &mut statement.computation.reads {
-            if let Some((data, places)) = same.get(&memlet.data) {
-                let subset = places.iter().map(|p| memlet.subset[*p].clone()).collect();
-                *memlet = sdfg::Memlet { fill: memlet.fill, ..sdfg::Memlet::new(data.clone(), subset) };
-            }
-        }
-        statement.computation.writes.retain(|(_, m)| !same.contains_key(&m.data));
-    }
 }

@@ -7,5 +7,6 @@ pub mod expand;
 pub mod greedy;
 pub mod grouped_gemm;
 pub mod iteration_space;
+mod local_copies;
 pub(crate) mod pairs;
 mod single_point;

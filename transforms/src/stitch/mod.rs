@@ -2,8 +2,8 @@
 //!
 //! - [`graph`]: operators and tensors, of a program or of a graph from elsewhere; [`units`] makes it of a program.
 //! - [`classes`]: what an operator is to those around it.
-//! - [`mod@ladder`]: substitution fusion. Everything between two neighbouring partition operators is a pattern; the set of partition operators
-//!   grows rung by rung.
+//! - [`mod@ladder`]: substitution fusion. Everything between two neighbouring partition operators is a pattern; the set of partition
+//!   operators grows rung by rung.
 //! - [`mod@explore`]: bounded growth of patterns around seeds.
 //! - [`pattern`]: bytes that a pattern saves, whether what it hands on fits on chip, and its structure.
 //!

@@ -296,8 +296,8 @@ fn a_row_must_fit_a_cache() {
     assert_eq!(refusal(&built, "top", "shift"), Reason::TooLarge { bytes: 8 << 20, limit: 1 << 20 });
 }
 
-/// One row of a batch: its softmax shares no other index with the product before it, and one core would read all weights. Few bytes may have
-/// a single point.
+/// One row of a batch: its softmax shares no other index with the product before it, and one core would read all weights. Few bytes may
+/// have a single point.
 #[test]
 fn a_kernel_of_many_bytes_has_several_points() {
     let built = |k: i64| {

@@ -5,7 +5,7 @@ use crate::emit::printer::c_type;
 use crate::emit::scalar::{combined, extreme};
 use crate::error::KernelError;
 use crate::loopnest::{BankedRows, Element, MemorySpace};
-use crate::target::cpu::direct::DirectOperand;
+use crate::target::cpu::direct::operand::DirectOperand;
 use indexmap::IndexMap;
 use sdfg::{Combine, Dtype};
 use std::collections::BTreeMap;

@@ -180,10 +180,12 @@ impl CPrinter<'_> {
     }
 
     /// C text for a product's types that has its result written around the caches, where it is one that this kernel does not read:
-    /// when no kernel reads it soon, since it is handed back at the end of the step or larger than all caches, or when cores share no cache.
+    /// when no kernel reads it soon, since it is handed back at the end of the step or larger than all caches, or when cores share no
+    /// cache.
     fn streamed(&self, data: &str) -> Result<&'static str, KernelError> {
         let Some(MemorySpace::Heap { root, .. }) = self.nest.tensors.get(data).map(|t| &t.space) else { return Ok("") };
-        let mine = |data: &str| matches!(self.nest.tensors.get(data).map(|t| &t.space), Some(MemorySpace::Heap { root: other, .. }) if other == root);
+        let space = |data: &str| self.nest.tensors.get(data).map(|t| &t.space);
+        let mine = |data: &str| matches!(space(data), Some(MemorySpace::Heap { root: other, .. }) if other == root);
         let read = || self.nest.groups.iter().flat_map(|g| &g.statements).any(|s| s.reads.iter().any(|(_, r)| mine(&r.data)));
         let Some(container) = self.spec.containers.get(root).filter(|_| !read()) else { return Ok("") };
         let bytes = container.dtype.bytes(self.spec.shape(root)?.iter().product::<usize>() as u64);
@@ -301,8 +303,8 @@ impl CPrinter<'_> {
         self.pointer(operand, &zero)
     }
 
-    /// Room for an operand packed for all points: its number, its elements with those that vectors may touch beyond them, and C text of where
-    /// it starts.
+    /// Room for an operand packed for all points: its number, its elements with those that vectors may touch beyond them, and C text of
+    /// where it starts.
     pub(super) fn reserve(&mut self, elements: i64, bytes: usize) -> (usize, i64, String) {
         let number = self.prepared.len();
         let at: i64 = self.prepared.iter().map(|p| p.elements).sum();

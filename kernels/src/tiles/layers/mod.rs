@@ -1,9 +1,9 @@
 //! Kernels of several layers: intermediate results of a tile with their halos.
 //!
-//! The scope says what one outer point needs: `u[i]`, `i=0:3`, stands for `u` at `2p+i-1`. Of a tile of `P` points the windows overlap: they
-//! are one window of `2(P-1)+3` elements. So where everything that makes a local container depends on `2p+i` alone, index `i` walks the
-//! window of the tile and `p` does not occur, and what reads the container at point `p` of the tile finds its window at `2p`. That is memlet
-//! propagation over the tile.
+//! The scope says what one outer point needs: `u[i]`, `i=0:3`, stands for `u` at `2p+i-1`. Of a tile of `P` points the windows overlap:
+//! they are one window of `2(P-1)+3` elements. So where everything that makes a local container depends on `2p+i` alone, index `i` walks
+//! the window of the tile and `p` does not occur, and what reads the container at point `p` of the tile finds its window at `2p`. That is
+//! memlet propagation over the tile.
 //!
 //! ```text
 //! point p:   u[i] = f(x[2p+i-1])            y[p] += k[r]·u[r]
@@ -212,8 +212,8 @@ pub fn at_tile(statement: &mut NestStatement, outer: &[ForLoop], tiles: &[Tile],
     statement.code = Scalar::substitute(&statement.code, &with);
 }
 
-/// Takes the test for the picture out of a statement that writes windows: it computes all of them, and the borders that this returns are filled
-/// afterwards. Empty, and the statement as it was, where it has another form.
+/// Takes the test for the picture out of a statement that writes windows: it computes all of them, and the borders that this returns are
+/// filled afterwards. Empty, and the statement as it was, where it has another form.
 pub fn borders(statement: &mut NestStatement, folds: &[Fold], sizes: &Bindings) -> Vec<Border> {
     let Scalar::Select(inside, code, outside) = &statement.code else { return vec![] };
     let Scalar::Const(fill) = **outside else { return vec![] };

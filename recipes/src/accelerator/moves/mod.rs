@@ -18,7 +18,8 @@ use memory::FreeRanges;
 pub enum ElementOwner {
     /// Channels, rows, columns.
     Tensor(usize),
-    /// Weights of a step's anchor: output channels, input channels, elements of each pair. Where pairs have no equal share, the second is 1.
+    /// Weights of a step's anchor: output channels, input channels, elements of each pair. Where pairs have no equal share, the second is
+    /// 1.
     Filter(usize),
     /// Biases, norms and scales of a step: output channels, 1, elements of each channel.
     Rest(usize),

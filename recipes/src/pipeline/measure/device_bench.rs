@@ -309,8 +309,8 @@ impl Bench for DeviceBench<'_> {
             let soon = [config.clone()].into_iter().chain((coming.same_kernel)(most - 1)).map(|config| (kernel, config));
             soon.filter(|(kernel, config)| is_new(kernel, config)).collect()
         } else {
-            // Kernels take turns, and so do they in a batch: more configurations of the same kernel would be compiled in vain if the time is up
-            // before its next turn, or if its next find leads elsewhere. Twice the last batch: a small budget ends soon.
+            // Kernels take turns, and so do they in a batch: more configurations of the same kernel would be compiled in vain if the time
+            // is up before its next turn, or if its next find leads elsewhere. Twice the last batch: a small budget ends soon.
             let many = self.affordable((2 * self.batch).clamp(LEAST_MADE.min(most), most));
             let others = (coming.in_turns)(many - 1).into_iter().filter_map(|(name, config)| Some((*self.kernels.get(&name)?, config)));
             let others: Vec<(&SweptKernel, KernelConfig)> = others.filter(|(kernel, config)| is_new(kernel, config)).collect();

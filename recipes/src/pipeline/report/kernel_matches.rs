@@ -9,7 +9,7 @@ use crate::pipeline::PipelineError;
 use sdfg::Sdfg;
 use sdfg::movement::{Movement, movement};
 use std::collections::{BTreeMap, BTreeSet};
-use transforms::stack::Members;
+use transforms::pass::StackMembers;
 use transforms::{DriverOptions, Stack, run_pipeline};
 
 /// Kernels that compute the same, by position. Either side may be empty: a relayout, or an operator for which the plan needs no kernel.
@@ -20,7 +20,7 @@ pub struct KernelMatch {
 }
 
 /// Matches in the order of our kernels, followed by kernels that only the unfused program has.
-pub fn matches(ours: &[Movement], unfused: &[Movement], stacks: &Members) -> Vec<KernelMatch> {
+pub fn matches(ours: &[Movement], unfused: &[Movement], stacks: &StackMembers) -> Vec<KernelMatch> {
     let mut holders: BTreeMap<&str, usize> = BTreeMap::new();
     for (n, kernel) in unfused.iter().enumerate() {
         holders.extend(kernel.operators.iter().map(|operator| (operator.as_str(), n)));
@@ -69,7 +69,7 @@ pub fn matches(ours: &[Movement], unfused: &[Movement], stacks: &Members) -> Vec
 }
 
 /// The operators that a kernel holds under one name; none for a recomputation.
-fn stands_for<'a>(operator: &'a str, stacks: &'a Members) -> Vec<&'a str> {
+fn stands_for<'a>(operator: &'a str, stacks: &'a StackMembers) -> Vec<&'a str> {
     match stacks.get(operator) {
         _ if operator.split('.').skip(1).any(|part| part == "again") => vec![],
         Some(members) => members.iter().map(String::as_str).collect(),
@@ -107,11 +107,11 @@ pub fn ways(operators: &Sdfg, partial_fusion: &PartialFusionLog, key: &VariantKe
 
 /// The members of the stacks among a program's operators. Several programs of a recipe may have stacks of the same name; members are
 /// operators that this program does not run otherwise.
-pub fn stacks(operators: &Sdfg, program: &Sdfg, ways: &[Vec<String>]) -> Result<Members, PipelineError> {
+pub fn stacks(operators: &Sdfg, program: &Sdfg, ways: &[Vec<String>]) -> Result<StackMembers, PipelineError> {
     let kernels = movement(program).map_err(counted)?;
     let held: BTreeSet<&str> = kernels.iter().flat_map(|kernel| &kernel.operators).map(String::as_str).collect();
     let mut open: BTreeSet<&str> = held.iter().copied().filter(|o| o.rsplit('.').next().is_some_and(is_stack)).collect();
-    let mut known = Members::new();
+    let mut known = StackMembers::new();
     for weights in ways {
         if open.is_empty() {
             break;
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    fn found(ours: &[(&str, &[&str])], stacks: &Members) -> Vec<(Vec<usize>, Vec<usize>)> {
+    fn found(ours: &[(&str, &[&str])], stacks: &StackMembers) -> Vec<(Vec<usize>, Vec<usize>)> {
         let unfused = ["q.dot", "k.dot", "v.dot", "beta", "a.softmax", "c"].map(|name| kernel(name, &[name]));
         let ours: Vec<Movement> = ours.iter().map(|(name, operators)| kernel(name, operators)).collect();
         matches(&ours, &unfused, stacks).into_iter().map(|m| (m.ours, m.unfused)).collect()
@@ -156,12 +156,12 @@ mod tests {
     /// A stack of three contractions is matched with all three.
     #[test]
     fn a_stack_is_compared_with_all_that_it_is_made_of() {
-        let stacks = Members::from([("q.dot.stack3".to_string(), ["q.dot", "k.dot", "v.dot"].map(String::from).to_vec())]);
+        let stacks = StackMembers::from([("q.dot.stack3".to_string(), ["q.dot", "k.dot", "v.dot"].map(String::from).to_vec())]);
         let ours: &[(&str, &[&str])] =
             &[("q.dot.stack3", &["q.dot.stack3"]), ("a", &["beta", "a.softmax.max", "a.softmax"]), ("c", &["c"])];
         assert_eq!(found(ours, &stacks), [(vec![0], vec![0, 1, 2]), (vec![1], vec![3, 4]), (vec![2], vec![5])]);
         // A stack with unknown members is matched with nothing, in particular not with the first of three contractions.
-        let unknown = found(ours, &Members::new());
+        let unknown = found(ours, &StackMembers::new());
         assert_eq!(unknown[0], (vec![0], vec![]));
         assert_eq!(unknown[3..], [(vec![], vec![0]), (vec![], vec![1]), (vec![], vec![2])]);
     }
@@ -176,7 +176,7 @@ mod tests {
             ("rows", &["beta.again", "a.softmax", "c"]),
             ("rest", &["a.softmax.again.max"]),
         ];
-        let matches = found(ours, &Members::new());
+        let matches = found(ours, &StackMembers::new());
         assert_eq!(matches, [(vec![0], vec![0, 1]), (vec![1, 3], vec![3, 4, 5]), (vec![2], vec![]), (vec![4], vec![]), (vec![], vec![2])]);
     }
 

@@ -3,8 +3,8 @@
 //!
 //! A fusion is undone by keeping some of its [`FusionKind`]s out of the kernels that hold its contractions. A chain may fall back to
 //! epilogues, a row epilogue to a plain one, any of these to separate kernels. The program is rebuilt without the fusion. The kernels that
-//! only one of the two programs runs, by content hash, decide. So side effects count as well, for example when forward must store a tensor that
-//! backward no longer recomputes.
+//! only one of the two programs runs, by content hash, decide. So side effects count as well, for example when forward must store a tensor
+//! that backward no longer recomputes.
 
 use super::stacking::stacked_name;
 use super::table::{VariantId, VariantKey};

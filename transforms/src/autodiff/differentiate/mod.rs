@@ -27,8 +27,8 @@
 //! *Not handled*: views, several forward states, statistics (mean, rstd) that something else depends on. Each is refused.
 
 mod activity;
-mod error;
-mod options;
+pub(crate) mod error;
+pub(crate) mod options;
 mod tape;
 
 pub use error::DifferentiateError;

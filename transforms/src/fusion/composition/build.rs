@@ -1,8 +1,8 @@
 //! Several units of one state put together as one scope: contractions expanded, indices aligned, intermediates local.
 
 use crate::fusion::alignment::align;
-use crate::fusion::greedy::unify_copies;
 use crate::fusion::iteration_space::{Statement, range_symbols, rebuild, shared_indices, statements};
+use crate::fusion::local_copies::unify_copies;
 use crate::patch::{Edit, Patch};
 use crate::refusal::Reason;
 use crate::unit_graph::needed_outside;

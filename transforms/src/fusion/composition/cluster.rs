@@ -1,8 +1,9 @@
 //! Which units may become one kernel, and why others may not; chains of contractions.
 
+use super::WantedKernels;
 use super::build::build;
+use super::clusters::Cluster;
 use super::kind::{FusionKind, Inside};
-use super::{Cluster, WantedKernels};
 use crate::fusion::single_point::{points, shared_among_cores};
 use crate::patch::Patch;
 use crate::refusal::{Reason, Site};

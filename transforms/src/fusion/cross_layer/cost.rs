@@ -136,8 +136,8 @@ impl<'a> Model<'a> {
         self.program.containers.get(data).map_or(0, |c| c.dtype.bytes(elements.max(0) as u64) as i64)
     }
 
-    /// Bytes of intermediate results in one tile: of what is reduced, or read by what reduces. Between element-wise statements values stay in
-    /// registers.
+    /// Bytes of intermediate results in one tile: of what is reduced, or read by what reduces. Between element-wise statements values stay
+    /// in registers.
     fn on_chip(&self, tile: &BTreeMap<String, i64>) -> i64 {
         let reads = |s: &'a Statement| s.computation.reads.iter().map(|(_, m)| m.data.as_str());
         let all: BTreeSet<&str> = self.statements.iter().flat_map(reads).collect();

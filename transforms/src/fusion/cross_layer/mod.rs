@@ -12,7 +12,8 @@
 //! fill. What lies outside the picture is the fill of the consumer's read, never what the producer would compute there.
 //! *Moves less because* the intermediate is neither written nor read; tiles bring the borders of their inputs again. [`TileCost`] counts
 //! both, and flop that are computed again: a patch that moves more, or computes too much again, is refused with its numbers.
-//! *Source*: "Accelerating Deep Learning Inference with Cross-Layer Data Reuse on GPUs", §3; there one level, here [`CrossLayerReuse::levels`].
+//! *Source*: "Accelerating Deep Learning Inference with Cross-Layer Data Reuse on GPUs", §3; there one level, here
+//! [`CrossLayerReuse::levels`].
 
 mod cost;
 mod sets;
@@ -20,8 +21,8 @@ mod window;
 
 use crate::fusion::alignment::align;
 use crate::fusion::composition::{Cluster, FusionKind, expanded};
-use crate::fusion::greedy::unify_copies;
 use crate::fusion::iteration_space::{Statement, rebuild_windows, shared_indices};
+use crate::fusion::local_copies::unify_copies;
 use crate::pass::{Context, Facts, Pass, Rewritten, Stopped};
 use crate::patch::{Edit, Patch};
 use crate::refusal::{Percent, Reason, Refusal, Site};

@@ -3,7 +3,7 @@
 use crate::emit::scalar::{constant, integer};
 use crate::error::KernelError;
 use crate::loopnest::{Border, Element};
-use crate::target::cpu::emit::CPrinter;
+use crate::target::cpu::dialect::CPrinter;
 use sdfg::Expr;
 use std::collections::BTreeMap;
 

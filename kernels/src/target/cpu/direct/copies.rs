@@ -6,7 +6,7 @@ use crate::emit::printer::Prepared;
 use crate::emit::scalar::{constant, integer};
 use crate::error::KernelError;
 use crate::loopnest::{Element, LoopGroup, MemorySpace, slope};
-use crate::target::cpu::emit::CPrinter;
+use crate::target::cpu::dialect::CPrinter;
 use sdfg::Expr;
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ const NEAREST: i64 = 1 << 16;
 /// Elements beyond a copy that vectors may touch.
 const SLACK: usize = 32;
 
-/// A dim of a copy: C text of its first subscript, how many there are, size and stride in memory, stride in the copy, and whether all of them
-/// are inside the container.
+/// A dim of a copy: C text of its first subscript, how many there are, size and stride in memory, stride in the copy, and whether all of
+/// them are inside the container.
 struct Dim {
     low: String,
     extent: i64,
@@ -106,8 +106,8 @@ impl CPrinter<'_> {
         Ok((first + low, first + high))
     }
 
-    /// Copies what is read of an operand with the fill around it: what a tile reads, before its product, if no other tile reads the same, else
-    /// all of it before the first point.
+    /// Copies what is read of an operand with the fill around it: what a tile reads, before its product, if no other tile reads the same,
+    /// else all of it before the first point.
     pub fn copy_whole(&mut self, operand: &mut DirectOperand, of_tile: Option<(&LoopGroup, usize)>) -> Result<(), KernelError> {
         let element = operand.element.clone();
         if !self.is_given(&element.data) {

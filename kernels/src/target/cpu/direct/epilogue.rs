@@ -2,7 +2,7 @@
 
 use crate::emit::scalar::value;
 use crate::loopnest::{Element, LoopGroup, MemorySpace, NestStatement, slope};
-use crate::target::cpu::emit::CPrinter;
+use crate::target::cpu::dialect::CPrinter;
 use sdfg::{Combine, Dtype, Scalar};
 
 /// An element that a micro-kernel reads or writes for each of its sums, by the number of a pointer.

@@ -7,23 +7,23 @@
 //!               vectors of o  single values at p, q: a register block of rows q and vectors of o, summed over c, r, s
 //! ```
 //!
-//! One factor gives vectors, along an index that the other lacks; the other gives single values. An index that all three tensors have may be
-//! that of the lanes, too: then both factors give vectors, as in depthwise convolutions. A factor that is read outside its container is copied
-//! once, with the fill around it, before the first point. A factor whose lanes are no neighbours is packed once, where plain indices subscript
-//! it. All distances are constants of the text, so that windows cost no arithmetic.
+//! One factor gives vectors, along an index that the other lacks; the other gives single values. An index that all three tensors have may
+//! be that of the lanes, too: then both factors give vectors, as in depthwise convolutions. A factor that is read outside its container is
+//! copied once, with the fill around it, before the first point. A factor whose lanes are no neighbours is packed once, where plain indices
+//! subscript it. All distances are constants of the text, so that windows cost no arithmetic.
 
 mod border;
 mod copies;
 mod epilogue;
 mod micro;
-mod operand;
+pub(crate) mod operand;
 mod tile;
 
 use crate::emit::scalar::{integer, value};
 use crate::error::KernelError;
 use crate::loopnest::matmul_pattern::factors;
 use crate::loopnest::{Element, ForLoop, LoopGroup, MemorySpace, slope};
-use crate::target::cpu::emit::CPrinter;
+use crate::target::cpu::dialect::CPrinter;
 use copies::PackedFactor;
 use epilogue::{DirectEpilogue, Touched};
 use micro::{DepthLoop, EpilogueStrides, MicroKernel};
@@ -460,8 +460,8 @@ impl CPrinter<'_> {
             |axes: Vec<ProductAxis>| axes.into_iter().filter(|a| !lane.indices.contains(&a.indices[0])).collect::<Vec<ProductAxis>>();
         let [first, second] = alone;
         let (across, rows) = if factor == 0 { (first, second) } else { (second, first) };
-        // Vectors that are read where they lie are walked in their order: few weights stay in the first cache until they are needed again, while
-        // the few lines of an image that a register block reads do.
+        // Vectors that are read where they lie are walked in their order: few weights stay in the first cache until they are needed again,
+        // while the few lines of an image that a register block reads do.
         let walked = if lane.stride(factor) == 1 { factor } else { 1 - factor };
         depth.sort_by_key(|d| Reverse(d.stride(walked).abs()));
         (!depth.is_empty()).then(|| Roles {

@@ -61,8 +61,8 @@ impl Epilogue {
     /// The epilogue of a description under a configuration's layouts.
     ///
     /// # Errors
-    /// More than one product; a vector that does not follow the rows of the result, or one beside a result in rows; an auxiliary matrix that does not lie as the
-    /// result does, in columns that begin at multiples of eight elements (of 128 bits).
+    /// More than one product; a vector that does not follow the rows of the result, or one beside a result in rows; an auxiliary matrix
+    /// that does not lie as the result does, in columns that begin at multiples of eight elements (of 128 bits).
     pub fn ending(
         &self,
         d: &Description,

@@ -19,8 +19,8 @@ pub fn meets(group: &LoopGroup) -> bool {
 }
 
 impl CudaPrinter<'_> {
-    /// Chooses the operands of the first group that are prefetched: read-only in this kernel, and with whole strips. The group then uses the
-    /// prefetched values in place of loads.
+    /// Chooses the operands of the first group that are prefetched: read-only in this kernel, and with whole strips. The group then uses
+    /// the prefetched values in place of loads.
     pub fn prefetch_rows(&mut self, nest: &LoopNest) -> Result<(), KernelError> {
         let (Some(schedule), Some(group)) = (self.dialect.schedule.clone(), nest.groups.first()) else { return Ok(()) };
         if !schedule.prefetches || schedule.turns || nest.block().is_some() || !meets(group) {

@@ -95,7 +95,8 @@ pub fn lanes(spec: &KernelSpec, config: &KernelConfig) -> Result<i64, KernelErro
 
 impl ThreadSchedule {
     /// The schedule of a nest under the knobs `threads`, `rows`, `width`, `unroll`, `loops` (`one` or `two`), `hold` (`registers` or
-    /// `shared`), `out` (`direct` or `turned`), `next` (`wait` or `ahead`). Absent knobs: 256, a warp for each row, 4, 4, `one`, `registers`, `direct`, `wait`.
+    /// `shared`), `out` (`direct` or `turned`), `next` (`wait` or `ahead`). Absent knobs: 256, a warp for each row, 4, 4, `one`,
+    /// `registers`, `direct`, `wait`.
     ///
     /// # Errors
     /// Knobs that kernels do not have.

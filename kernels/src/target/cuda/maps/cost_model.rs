@@ -19,8 +19,8 @@ const REGISTERS: f64 = 65536.0;
 const MOST: f64 = 64.0;
 /// Slowdown of a kernel that adds to partial results in memory at every point.
 const SCATTERED: f64 = 2.0;
-/// Slowdown where lanes are not neighbours in the dropout mask: each draws a block of random bits that decides about eight elements and uses
-/// one of them. The second is that of rows that draw together, or of a team that keeps the block for its next seven points.
+/// Slowdown where lanes are not neighbours in the dropout mask: each draws a block of random bits that decides about eight elements and
+/// uses one of them. The second is that of rows that draw together, or of a team that keeps the block for its next seven points.
 const DRAWN_APART: f64 = 2.0;
 const DRAWN_TOGETHER: f64 = 1.1;
 /// Bytes of a sector, the smallest access to the memory of a GPU.
@@ -122,8 +122,8 @@ struct NestTensor {
 }
 
 impl KernelFacts {
-    /// Of a kernel with these arguments and their numbers of elements. `apart` are the dims of its partial results, `some` those dims that not
-    /// every partial result has.
+    /// Of a kernel with these arguments and their numbers of elements. `apart` are the dims of its partial results, `some` those dims that
+    /// not every partial result has.
     pub fn new(
         maps: &MapSpace,
         arguments: &[(KernelArgument, f64)],

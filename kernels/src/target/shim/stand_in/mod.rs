@@ -1,8 +1,8 @@
 //! Libraries that take the place of CUDA's on a machine without a GPU, for tests: a device of NVIDIA's kind is all the same to whoever
 //! uses it, down to the driver's calls, and what it is asked is carried out on cores.
 //!
-//! The shim ([`crate::target::shim::ShimDevice`]) runs kernels and products; this runs the code that puts them on a GPU: contexts, memory, streams,
-//! captured graphs, events, compilation in the background, algorithms, and errors of the driver.
+//! The shim ([`crate::target::shim::ShimDevice`]) runs kernels and products; this runs the code that puts them on a GPU: contexts, memory,
+//! streams, captured graphs, events, compilation in the background, algorithms, and errors of the driver.
 
 use crate::error::KernelError;
 use crate::target::shim::{made, simulator};

@@ -1,5 +1,5 @@
-//! Asynchronous copies of elementwise operands of a streamed tile: they come through the shared-memory ring together with the factors of its
-//! products. A load at the place of use would stall every strip, since a strip stores before the next one reads.
+//! Asynchronous copies of elementwise operands of a streamed tile: they come through the shared-memory ring together with the factors of
+//! its products. A load at the place of use would stall every strip, since a strip stores before the next one reads.
 
 use crate::error::KernelError;
 use crate::loopnest::streaming::StreamedTile;

@@ -71,8 +71,8 @@ impl CudaPrinter<'_> {
             Dtype::F16 if narrow => ("f16_t", 2),
             _ => ("real", if self.double { 8 } else { 4 }),
         };
-        // Values of 16 bits are rounded as they are read. Others are read by many threads again and again: lines of the ring are in different
-        // banks.
+        // Values of 16 bits are rounded as they are read. Others are read by many threads again and again: lines of the ring are in
+        // different banks.
         let mut from = [Route::Elsewhere; 2];
         for (from, element) in from.iter_mut().zip([&matrices.a, &matrices.b]) {
             if !self.is_global(element)? {

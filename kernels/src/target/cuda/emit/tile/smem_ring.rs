@@ -164,8 +164,8 @@ impl CudaPrinter<'_> {
         Ok(Last { factor, columns, scale: value(&m.scale, self), out: m.out.data.clone(), by: by.to_string() })
     }
 
-    /// Prints the copies of a factor's chunks. Of its lines, or of its steps if it is not `along` them, `from` is the first and `left` remain;
-    /// `others` are there of what lies across.
+    /// Prints the copies of a factor's chunks. Of its lines, or of its steps if it is not `along` them, `from` is the first and `left`
+    /// remain; `others` are there of what lies across.
     pub fn fill(&mut self, factor: &Staged, staged: &str, to: &str, [from, left]: [&str; 2], (others, along): (&str, bool), depth: usize) {
         let Staged { from: pointer, kind, line, step, near, lines, chunks, at, dealt, whole } = factor;
         let order = if *dealt { "DEALT" } else { "IN_ORDER" };
