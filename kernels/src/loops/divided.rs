@@ -19,8 +19,8 @@ pub(super) fn dims(body: &Body) -> Vec<String> {
     dims.into_iter().filter(often).cloned().collect()
 }
 
-/// The configuration with the points of a kernel of a body divided along a dim among so many workers, if then none of them needs another
-/// one's work.
+/// The configuration of a kernel of a body with its points divided along a dim among `workers` workers; `None` where a worker would then
+/// need a result of another one.
 pub(super) fn divided(
     body: &Body,
     kernel: &KernelSpec,

@@ -1,7 +1,7 @@
 //! Runs a loop: for each time the kernels of its body, on the slices of that time.
 //!
-//! The launches of all times are packed: where each worker needs nothing but its own work of the times before, as when all kernels of the
-//! body are divided along the batch, no barrier comes between them, and what all times read is packed once.
+//! The launches of all times are packed into few dispatches. No barrier separates times where each worker reads only its own results of the
+//! times before, as when all kernels of the body are divided along the batch. Operands that all times read are packed once.
 
 use super::body::Body;
 use crate::c_form::{CForm, Filled, Unrolled, UnrolledAddress, UnrolledLaunch};
@@ -30,11 +30,12 @@ enum SlicedArgument {
     Whole(usize),
     /// In the loop's own memory.
     Own(usize),
-    /// A slice of an argument of the loop: `by · time + from` slices of so many bytes after its beginning, if that is one of its
-    /// `count` slices, and else this place in the loop's own memory.
+    /// Slice number `by · time + from` of an argument of the loop, `bytes` bytes each; where that is none of its `count` slices, the offset
+    /// `outside` in the loop's own memory.
     Slice { argument: usize, by: i64, from: i64, count: i64, bytes: usize, outside: Option<usize> },
-    /// An argument that holds one time, as this one makes it, or with `before` as the last one has left it, which is that place in the
-    /// loop's own memory at first. Where it cannot be written in place, every other time is held in `other`.
+    /// An argument that holds the value of a single time: the value that this time computes or, with `before`, that of the time before,
+    /// which at first is at the offset `before` in the loop's own memory. Where it cannot be written in place, every other time is held at
+    /// the offset `other`.
     State { argument: usize, other: Option<usize>, before: Option<usize> },
 }
 

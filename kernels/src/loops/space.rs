@@ -18,16 +18,16 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// Configurations of a kernel among which a loop chooses at most, the best by predicted cost.
 const CHOICES: usize = 8;
-/// Of these, libraries' at most.
+/// The most of these that call a GEMM library.
 const LIBRARIES: usize = 2;
 /// Choices for all kernels of a body together, at most: a loop has few enough to be listed.
 const TOGETHER: usize = 4096;
 /// Configurations that are tried to find those that can be divided along a dim.
 const TRIED: usize = 64;
-/// Configurations that are compared for that.
+/// The best of this many configurations by predicted cost are tried.
 const CONSIDERED: u64 = 512;
 
-/// What a barrier costs, in bytes that memory moves meanwhile.
+/// The cost of a barrier, in bytes that memory could move in its time.
 const BARRIER: f64 = 4e4;
 
 /// Bytes that stay in a core's second cache from one time to the next.
@@ -53,8 +53,8 @@ pub struct LoopSpace {
     classes: Vec<usize>,
     /// Configurations that each class chooses among.
     choices: usize,
-    /// Bytes that divided kernels read at every time beyond those that undivided ones do: where what has not the dim of the division is
-    /// larger than a core's second cache, every worker reads it all, from the cache that they share.
+    /// Bytes that divided kernels read at every time beyond those that undivided ones read: a tensor without the dim of the division that
+    /// is larger than a core's second-level cache is read whole by every worker, from the cache that they share.
     read_by_each: f64,
     /// The tensors of the loop with several layouts that each kernel of the body touches.
     touched: Vec<Vec<usize>>,

@@ -9,8 +9,8 @@ use sdfg::config::KernelConfig;
 /// Lanes of a block are a multiple of this number, a cache line of f32.
 const LANES: usize = 16;
 
-/// The configuration with the points of a kernel divided along a dim among so many workers, in parts as equal as tiles allow, and what the
-/// points touch then; `None` where the kernel cannot be divided so.
+/// The configuration of a kernel with its points divided along a dim among `workers` workers, in parts as equal as tiles allow, and the
+/// memory that each part touches; `None` where no index of the kernel walks the dim, or its parts would be too unequal.
 pub fn divide(
     kernel: &KernelSpec,
     config: &KernelConfig,
@@ -35,7 +35,7 @@ pub fn divide(
             let tile = if count >= part { part } else { part.div_ceil(part.div_ceil(count)) };
             tiles.push(format!("{index}:{tile}"));
         }
-        // One that is not named is walked position by position.
+        // An index without a tile is walked position by position.
         config.knobs = config.knobs.with("tile", tiles.join(",")).with("first", &index);
     } else if let Some(order) = config.knobs.get("order").map(str::to_string) {
         let rest = order.split(',').filter(|each| *each != index);

@@ -72,7 +72,7 @@ fn lcm(a: i64, b: i64) -> i64 {
     a / x.max(1) * b
 }
 
-/// Where the ranges of so many workers begin and end: multiples of the partition's step, as equal as can be.
+/// The bounds of the workers' ranges of the index, one more than workers: multiples of the partition's step, as equal as possible.
 pub fn bounds(partition: PartitionIndex, workers: usize) -> Vec<i64> {
     let PartitionIndex { size, step } = partition;
     let at = |worker: usize| {
@@ -98,12 +98,12 @@ struct Toucher {
     part: AccessedPart,
 }
 
-/// How a piece stands to one before it.
+/// What a piece requires of a piece before it that touches the same memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Need {
-    /// Whoever does the one does the other after it.
+    /// The worker that runs the first piece runs the second one after it.
     Order,
-    /// Each worker needs nothing but its own work if both are divided alike.
+    /// No barrier, if both are divided along the same partition: each worker then reads its own results only.
     Alike,
     Barrier,
 }
@@ -168,7 +168,8 @@ impl Grouping<'_> {
         for region in &piece.regions {
             let toucher = Toucher { piece: n, bytes: region.bytes.clone(), written: region.written, part: region.part };
             let known = self.touched.entry(region.memory).or_default();
-            // What is written over as a whole after a barrier needs no more looking at: whatever conflicts with that conflicts with this.
+            // An access that a later piece overwrites as a whole behind a barrier can be forgotten: what conflicts with the access
+            // conflicts with the later piece, too.
             if region.written && region.part == AccessedPart::Whole {
                 known.retain(|t| t.bytes.start < region.bytes.start || t.bytes.end > region.bytes.end || self.placed[t.piece] >= at);
             }

@@ -97,7 +97,7 @@ impl Packed {
             };
             let Some(phases) = &phases[launch.kernel] else {
                 steps.push(DispatchStep::Whole { launch: n });
-                // It may write whatever it is given, and it takes working memory by itself.
+                // The kernel may write any of its arguments, and it takes working memory from the pool by itself.
                 let mut regions = whole(&|_| true);
                 for memory in first..=first + kernels.len() {
                     regions.push(Region { memory, bytes: 0..usize::MAX, written: true, part: AccessedPart::Whole });
@@ -164,7 +164,7 @@ impl Packed {
         Packed { phases, kernels: launches.iter().map(|l| l.kernel).collect(), steps, pieces, groups, places, working }
     }
 
-    /// Runs all launches; `done` is told of each group when it is complete.
+    /// Runs all launches; calls `done` with the number of each group when the group is complete.
     ///
     /// # Errors
     /// As for [`Executable::run`].

@@ -1,4 +1,5 @@
-//! Where containers lie: those of a program, those of the bodies of its loops, and slices of the former in the latter.
+//! The arrays of DaCe's in which containers lie: those of a program, those of the bodies of its loops, and slices of the former that
+//! the latter read and write.
 
 use super::DaceError;
 use super::code;

@@ -1,4 +1,4 @@
-//! One unit as a state: nodes, edges, and what begins its reductions.
+//! Writes one unit as a state of DaCe's: nodes, edges, and the nodes that initialize its reductions.
 
 use super::DaceError;
 use super::code;

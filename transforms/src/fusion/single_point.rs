@@ -11,7 +11,8 @@ pub(in crate::fusion) fn points(scope: &Scope, program: &Sdfg) -> Option<i64> {
     scope.map.indices.iter().try_fold(1i64, |points, index| points.checked_mul(index.count().eval(&program.sizes).ok()?))
 }
 
-/// Refuses a scope with one point that moves so many bytes, if it is made of units of which one has several points.
+/// Refuses a scope with one point that moves more bytes than `LIMIT`, if one of the units that it is made of has several points: one
+/// core would do the work that several cores shared.
 ///
 /// # Errors
 /// [`Reason::SinglePoint`].

@@ -137,7 +137,7 @@ impl Check<'_> {
         let central =
             |h: f64| -> Result<f64, String> { Ok((self.loss(name, direction, h)? - self.loss(name, direction, -h)?) / (2.0 * h)) };
         let (near, far) = (central(STEP)?, central(2.0 * STEP)?);
-        // Where the program itself computes no number, there is nothing to compare with.
+        // Where the program itself computes NaN, there is nothing to compare with.
         if !near.is_finite() || !far.is_finite() {
             return Ok(());
         }

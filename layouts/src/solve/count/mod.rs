@@ -4,11 +4,11 @@
 //! configuration. Combinations of variants are enumerated first; most are ruled out together, by the dual bound
 //! ([`crate::solve::dual`]). Its shares are then taken off every kernel's cost, so that the remainder is the cost of a choice above the
 //! bound: no term is negative, and a sum that has passed the limit stays beyond it. Tables (`sparse`) hold, for every
-//! combination of values that may still be within the limit, how many ways there are to cost so and so much (`ways`).
+//! combination of values that may still be within the limit, the number of choices of each cost (`ways`).
 //!
 //! Costs are kept to the picosecond. Where that makes the tables too long, costs are rounded down and up: the count lies
-//! between the two. Where even that takes too much, choices are split by the layout of one container more, and in the end
-//! left uncounted: then the count is a least one, and says so.
+//! between the two. Where even that exceeds the effort, choices are split by the layout of one more container, and the
+//! combinations that are still too large are left uncounted: the count is then marked as a lower bound.
 
 mod key;
 mod sparse;
@@ -26,8 +26,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use ways::CostUnit;
 
-/// Steps between the bound and the limit to which costs are rounded if exact tables are too long: the finest that fits. The
-/// last is tried first, and tells whether to split.
+/// Numbers of units into which the range from the bound to the limit is divided if exact tables are too long; costs are rounded to these
+/// units. The last, coarsest one is tried first: if its tables are too long as well, choices are split. Otherwise the finest that fits is
+/// taken.
 const STEPS: [Cost; 4] = [4096, 1024, 256, 64];
 /// Containers by whose layouts choices are split.
 const SPLITS: usize = 1;

@@ -1,4 +1,4 @@
-//! How many ways there are to cost so and so much above the bound.
+//! Numbers of choices by their cost above the bound.
 
 use crate::model::cost::Cost;
 use std::collections::BTreeMap;
@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 pub enum CostUnit {
     /// Picoseconds.
     Exact,
-    /// So many picoseconds, rounded down: no choice within the limit is missed.
+    /// Multiples of this number of picoseconds, rounded down: no choice within the limit is missed.
     Down(Cost),
-    /// So many picoseconds, rounded up: no choice beyond the limit is counted.
+    /// Multiples of this number of picoseconds, rounded up: no choice beyond the limit is counted.
     Up(Cost),
 }
 
@@ -23,7 +23,7 @@ impl CostUnit {
         }
     }
 
-    /// The largest sum of rounded costs that counts. Whole units that are at most the slack are at most the slack's whole units.
+    /// The largest sum of rounded costs that is within the slack: the slack rounded down to a whole number of units.
     pub fn most(self, slack: Cost) -> Cost {
         match self {
             CostUnit::Exact => slack,
@@ -32,7 +32,7 @@ impl CostUnit {
     }
 }
 
-/// Ways by cost, ascending; sums stay at the largest number instead of overflowing.
+/// The number of choices of each cost, costs ascending. Sums saturate instead of overflowing.
 #[derive(Clone, Debug, Default)]
 pub struct Ways(Vec<(Cost, u128)>);
 

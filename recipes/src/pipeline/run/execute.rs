@@ -372,7 +372,7 @@ impl Execution {
     }
 
     /// What the kernels of each launch's loop took in a step, in the order of the launches and of the body; empty for what is no loop.
-    /// Times are medians of so many steps, in which each kernel runs by itself.
+    /// Times are medians over this number of steps, in which each kernel runs by itself.
     pub fn members(&mut self, pool: &Pool, run: &Run, times: usize) -> Result<Vec<Vec<MemberTimes>>, PipelineError> {
         self.run_once(pool, run)?;
         let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };

@@ -77,7 +77,7 @@ pub(in crate::pipeline) fn regions(slots: &[Slot], launches: &[&Launch]) -> Vec<
     launches.iter().map(|l| l.arguments.iter().map(region).collect()).collect()
 }
 
-/// The tensors that each launch reads and writes, whatever their addresses.
+/// The tensors that each launch reads and writes, as regions of one byte: the memory of each is the number of the tensor.
 pub(in crate::pipeline) fn dataflow<'a>(arguments: impl Iterator<Item = &'a [(usize, bool)]>) -> Vec<Vec<LaunchRegion>> {
     let region = |(slot, written): &(usize, bool)| LaunchRegion { memory: *slot, bytes: 0..1, written: *written };
     arguments.map(|each| each.iter().map(region).collect()).collect()

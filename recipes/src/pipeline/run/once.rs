@@ -1,5 +1,5 @@
-//! What a step need not do again: in a program without a backward pass parameters are the same in every step, and so is whatever is
-//! computed of them alone. It is computed when they have been loaded, before the first step.
+//! Kernels that run once, before the first step. In a program without a backward pass parameters are the same in every step, so kernels
+//! that read nothing but parameters, or results of such kernels, run when the parameters have been loaded.
 
 use crate::pipeline::PipelineError;
 use kernels::{ArgumentAccess, KernelSpecs};

@@ -75,7 +75,7 @@ impl Packs {
         self.packed.groups().collect()
     }
 
-    /// Runs a step; `done` is told of each group when it is complete.
+    /// Runs a step; calls `done` with the number of each group when the group is complete.
     pub fn run(
         &self,
         launches: &[Launch],

@@ -95,7 +95,7 @@ fn through(
     Ok(Operand { data: from.data.clone(), subscripts, fill, connector: input.connector.clone() })
 }
 
-/// Whether whatever lies beside a copy along an index lies beside the original, too.
+/// Whether positions outside the copy along an index are positions outside the original, so that both read the same fill there.
 fn fills_beyond(program: &Sdfg, copy: &Operation, from: &Operand, index: &str, size: &Expr) -> bool {
     let Some(container) = program.containers.get(&from.data) else { return false };
     let is_index = |name: &str| copy.indices.contains_key(name);

@@ -10,9 +10,10 @@
 //! ```
 //!
 //! A *join* is an element-wise operation whose code compares one of its indices with sizes. Cut at these sizes, it is one operation a part.
-//! A part that copies all of a container disappears: whatever writes the container writes the slice of the joined one, and whatever else
-//! reads the container reads the slice. The other parts become operations of their own, which fusion puts into the kernels that make what
-//! they copy. A *copy* stores elements of another container at shifted or strided places; its readers read that container instead.
+//! A part that copies all of a container disappears: the operations that write the container write the slice of the joined one, and the
+//! other operations that read the container read the slice. The other parts become operations of their own, which fusion puts into the
+//! kernels that make what they copy. A *copy* stores elements of another container at shifted or strided places; its readers read that
+//! container instead.
 //!
 //! *Legal when* the parts cover the joined container for all sizes; a container that disappears is transient, of the joined one's element
 //! type, and made by operations that can write a slice; and no part is computed from another part. A copy's readers must subscript it by

@@ -38,7 +38,7 @@ pub(super) fn composed(subscript: &Expr, with: &BTreeMap<String, Expr>, is_index
     Affine::of(&subscript.substitute(with), is_index).map(|form| form.expr())
 }
 
-/// A subscript moved by so many elements: an index and an offset stay recognizable as such.
+/// A subscript plus an offset `by`, in elements. An index plus an offset keeps that form.
 pub(super) fn moved(subscript: &Expr, by: &Expr, is_index: &dyn Fn(&str) -> bool) -> Option<Expr> {
     if *by == Expr::Int(0) {
         return Some(subscript.clone());
