@@ -57,6 +57,19 @@ pub(super) fn interpret_unit(
     run: &Run,
     watch: &mut Watch,
 ) -> Result<(), InterpretError> {
+    let touched = interpret_unit_on(program, unit, tensors, run, watch)?;
+    tensors.extend(touched);
+    Ok(())
+}
+
+/// Runs one top-level unit on tensors that stay as they are; returns those that it shares storage with, as it leaves them.
+pub(super) fn interpret_unit_on(
+    program: &Sdfg,
+    unit: &Unit,
+    tensors: &Tensors,
+    run: &Run,
+    watch: &mut Watch,
+) -> Result<Tensors, InterpretError> {
     let (own, symbols) = (std::mem::take(watch), program.sizes.clone());
     let mut machine = Machine { program, run, symbols, memory: Memory::default(), begun: BTreeSet::new(), watch: own };
     let (reads, writes) = touched(program, unit);
@@ -68,7 +81,13 @@ pub(super) fn interpret_unit(
         machine.memory.declare(program, container, &machine.symbols)?;
     }
     // What shares storage with a touched container is loaded and stored with it.
-    let near: Vec<&Container> = heap(program).filter(|c| machine.memory.slots.contains_key(&base(program, c).name)).collect();
+    let own = |c: &&Container| c.view.is_none() && machine.memory.slots.contains_key(&c.name);
+    let bases = reads.iter().chain(&writes).filter_map(|data| program.containers.get(data)).map(|c| base(program, c)).filter(own);
+    let bases = bases.filter_map(|c| program.containers.get_index_of(&c.name));
+    let is_near = |c: &&Container| machine.memory.slots.contains_key(&base(program, c).name);
+    let views = program.containers.values().enumerate().filter(|(_, c)| c.view.is_some() && is_near(c)).map(|(n, _)| n);
+    let near: BTreeSet<usize> = bases.chain(views).collect();
+    let near: Vec<&Container> = near.into_iter().map(|n| &program.containers[n]).filter(|c| c.storage == Storage::Heap).collect();
     for container in &near {
         machine.memory.declare(program, container, &machine.symbols)?;
     }
@@ -83,14 +102,8 @@ pub(super) fn interpret_unit(
     let ended = machine.unit(None, unit);
     *watch = std::mem::take(&mut machine.watch);
     ended?;
-    for container in near {
-        if (writes.contains(&container.name) || given.contains_key(&container.name))
-            && let Some(tensor) = machine.memory.read(&container.name)
-        {
-            tensors.insert(container.name.clone(), tensor);
-        }
-    }
-    Ok(())
+    let left = near.iter().filter(|c| writes.contains(&c.name) || given.contains_key(&c.name));
+    Ok(left.filter_map(|c| Some((c.name.clone(), machine.memory.read(&c.name)?))).collect())
 }
 
 fn heap(program: &Sdfg) -> impl Iterator<Item = &Container> {

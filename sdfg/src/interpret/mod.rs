@@ -113,6 +113,14 @@ pub fn interpret_unit(program: &Sdfg, unit: &Unit, tensors: &mut Tensors, run: &
     machine::interpret_unit(program, unit, tensors, run, &mut Watch::default())
 }
 
+/// As [`interpret_unit`] on tensors that stay as they are; returns the touched ones as the unit leaves them.
+///
+/// # Errors
+/// As [`interpret`].
+pub fn interpret_unit_on(program: &Sdfg, unit: &Unit, tensors: &Tensors, run: &Run) -> Result<Tensors, InterpretError> {
+    machine::interpret_unit_on(program, unit, tensors, run, &mut Watch::default())
+}
+
 /// As [`interpret`], with the first value found on the way that is finite and larger in magnitude than `limit`.
 ///
 /// # Errors

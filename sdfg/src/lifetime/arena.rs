@@ -8,6 +8,10 @@ use std::collections::BTreeMap;
 /// Rounds of placing the highest buffer first and then all others, if no simple order reaches the lower bound.
 const ROUNDS: usize = 256;
 
+/// Pairs of buffers alive at once that the rounds of one order may look at: tens of milliseconds. Steps of a layer get all rounds, those
+/// of many layers fewer.
+const LOOKED_AT: usize = 1 << 22;
+
 /// A place for every buffer in one piece of memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArenaPlan {
@@ -51,11 +55,14 @@ pub fn plan(intervals: &[LiveInterval], handovers: &[Handover]) -> ArenaPlan {
     // The load changes only where a life begins.
     let load = |kernel: usize| places.iter().filter(|p| (p.first..=p.last).contains(&kernel)).map(|p| p.room).sum();
     let lower_bound: u64 = places.iter().map(|p| load(p.first)).max().unwrap_or(0);
+    let neighbours = neighbours(&places);
+    let pairs: usize = neighbours.iter().map(Vec::len).sum();
+    let rounds = (LOOKED_AT / pairs.max(1)).clamp(1, ROUNDS);
     let mut best: Option<(u64, Vec<u64>)> = None;
     let attempt = |order: &[usize], best: &mut Option<(u64, Vec<u64>)>| -> (bool, Vec<u64>) {
         let mut highest = Vec::new();
         for tight in [false, true] {
-            let (peak, offsets) = filled(&places, order, tight);
+            let (peak, offsets) = filled(&places, &neighbours, order, tight);
             if best.as_ref().is_none_or(|(least, _)| peak < *least) {
                 *best = Some((peak, offsets.clone()));
             }
@@ -74,7 +81,7 @@ pub fn plan(intervals: &[LiveInterval], handovers: &[Handover]) -> ArenaPlan {
     for key in keys.iter().filter(|_| !places.is_empty()) {
         let mut order: Vec<usize> = (0..places.len()).collect();
         order.sort_by(|a, b| key(&places[*a]).cmp(&key(&places[*b])).then_with(|| name(&places[*a]).cmp(&name(&places[*b]))));
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             if done {
                 break;
             }
@@ -113,16 +120,22 @@ fn merged<'a>(intervals: &'a [LiveInterval], handovers: &[Handover]) -> (Vec<Are
     (places, done)
 }
 
+/// For each place those that it may not share bytes with.
+fn neighbours(places: &[ArenaSlot]) -> Vec<Vec<usize>> {
+    let meets = |n: usize| (0..places.len()).filter(|other| *other != n && places[n].meets(&places[*other])).collect();
+    (0..places.len()).map(meets).collect()
+}
+
 /// Gives each place, in this order, a gap that is free throughout its life: the lowest, or the smallest that is no higher
 /// than what lies there already. The size of it all, and the offsets.
-fn filled(places: &[ArenaSlot], order: &[usize], tight: bool) -> (u64, Vec<u64>) {
+fn filled(places: &[ArenaSlot], neighbours: &[Vec<usize>], order: &[usize], tight: bool) -> (u64, Vec<u64>) {
     let mut offsets = vec![0; places.len()];
-    let mut placed: Vec<usize> = Vec::new();
+    let mut placed = vec![false; places.len()];
     let mut peak = 0;
     for n in order {
         let place = &places[*n];
-        let mut taken: Vec<(u64, u64)> =
-            placed.iter().filter(|p| places[**p].meets(place)).map(|p| (offsets[*p], offsets[*p] + places[*p].room)).collect();
+        let met = neighbours[*n].iter().filter(|p| placed[**p]);
+        let mut taken: Vec<(u64, u64)> = met.map(|p| (offsets[*p], offsets[*p] + places[*p].room)).collect();
         taken.sort_unstable();
         let (mut end, mut gaps) = (0, Vec::new());
         for (from, to) in taken {
@@ -135,7 +148,7 @@ fn filled(places: &[ArenaSlot], order: &[usize], tight: bool) -> (u64, Vec<u64>)
         let smallest = gaps.iter().min().map(|(_, at)| *at);
         let offset = if tight { smallest } else { lowest }.unwrap_or(end);
         offsets[*n] = offset;
-        placed.push(*n);
+        placed[*n] = true;
         peak = peak.max(offset + place.room);
     }
     (peak, offsets)

@@ -21,7 +21,8 @@ use crate::pass::{Context, Facts, Pass, Rewritten, Stopped};
 use crate::patch::{Edit, Patch};
 use crate::refusal::{Reason, Refusal, Site};
 use sdfg::data::View;
-use sdfg::{Container, Expr, NodeId, Op, Operand, Operation, Role, Scalar, Sdfg, StateId, Unit};
+use crate::unit_graph::kind_of;
+use sdfg::{Container, Expr, Memlet, Node, NodeId, Op, Operand, Operation, Role, Scalar, Sdfg, StateId, Unit};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Stacks the contractions of these weights wherever that is possible, forward and backward.
@@ -48,11 +49,10 @@ enum Form {
 }
 
 fn contractions(program: &Sdfg, state: StateId) -> Vec<(NodeId, Operation)> {
-    let units = program.state(state).map(|s| s.units()).unwrap_or_default();
-    units
-        .into_iter()
-        .filter_map(|(n, u)| if let Unit::Operation(o) = u { matches!(o.op, Op::Contraction { .. }).then_some((n, o)) } else { None })
-        .collect()
+    let Some(state) = program.state(state) else { return vec![] };
+    let is_one = |node: &NodeId| matches!(state.node(*node), Some(Node::Library(l)) if matches!(l.op, Op::Contraction { .. }));
+    let nodes = state.topological(None).unwrap_or_default().into_iter().filter(is_one);
+    nodes.filter_map(|node| Some((node, state.operation(node)?))).collect()
 }
 
 /// The parameters by which a program's contractions are told apart.
@@ -75,11 +75,17 @@ impl<'a> Weights<'a> {
                 weights.slices.entry(&view.of).or_default().push(container);
             }
         }
-        for (_, _, unit) in program.units() {
-            let Unit::Operation(cast) = unit else { continue };
-            let Some(from) = cast.cast_of(program).filter(|from| weights.is_parameter(&from.data)) else { continue };
-            if let Some((data, offsets)) = cast.outputs.first().and_then(|out| Some((out.data.clone(), sliced(&cast, out)?.1))) {
-                weights.casts.entry(data).or_default().push((offsets, from.data.clone()));
+        for (_, state) in program.states() {
+            for node in state.topological(None).unwrap_or_default() {
+                let is_operation = matches!(state.node(node), Some(Node::Library(_)));
+                if !is_operation || !state.edges_in(node).iter().any(|(_, _, edge)| weights.is_parameter(&edge.memlet.data)) {
+                    continue;
+                }
+                let Some(cast) = state.operation(node) else { continue };
+                let Some(from) = cast.cast_of(program).filter(|from| weights.is_parameter(&from.data)) else { continue };
+                if let Some((data, offsets)) = cast.outputs.first().and_then(|out| Some((out.data.clone(), sliced(&cast, out)?.1))) {
+                    weights.casts.entry(data).or_default().push((offsets, from.data.clone()));
+                }
             }
         }
         weights
@@ -119,7 +125,8 @@ fn sliced(operation: &Operation, operand: &Operand) -> Option<(Vec<String>, Vec<
 
 /// All maximal groups, in program order; within a group in the order in which the weights are declared.
 pub fn groups(program: &Sdfg) -> Vec<StackableGroup> {
-    candidates(program).into_iter().filter(|group| plan(program, &group.site).is_ok()).collect()
+    let users = Users::of(program);
+    candidates(program).into_iter().filter(|group| plan(program, &users, &group.site).is_ok()).collect()
 }
 
 /// Groups that pass the tests that need no trial; whether they can be stacked is found by trying.
@@ -141,10 +148,8 @@ fn candidates(program: &Sdfg) -> Vec<StackableGroup> {
                 pools.extend(readers.get(shared.data.as_str()).filter(|members| members.first() == Some(&n)).cloned());
             }
         }
-        for (_, unit) in program.state(state).map(|s| s.units()).unwrap_or_default() {
-            if let Unit::Operation(sum) = unit
-                && is_sum(&sum)
-            {
+        for sum in sums(program, state) {
+            if is_sum(&sum) {
                 pools.push(sum.inputs.iter().filter_map(|term| writers.get(term.data.as_str())).flatten().copied().collect());
             }
         }
@@ -173,14 +178,16 @@ fn candidates(program: &Sdfg) -> Vec<StackableGroup> {
 
 /// Whether the operation adds its inputs and does nothing else.
 fn is_sum(operation: &Operation) -> bool {
-    fn terms(code: &Scalar) -> bool {
-        match code {
-            Scalar::Input(_) => true,
-            Scalar::Binary(sdfg::Binary::Add, a, b) => terms(a) && terms(b),
-            _ => false,
-        }
+    matches!(&operation.op, Op::Elementwise { code, .. } if adds(code) && operation.inputs.len() >= 2)
+}
+
+/// Whether an expression consists of inputs and additions.
+fn adds(code: &Scalar) -> bool {
+    match code {
+        Scalar::Input(_) => true,
+        Scalar::Binary(sdfg::Binary::Add, a, b) => adds(a) && adds(b),
+        _ => false,
     }
-    matches!(&operation.op, Op::Elementwise { code, .. } if terms(code) && operation.inputs.len() >= 2)
 }
 
 /// The name of a stack of `count` operations.
@@ -196,10 +203,11 @@ impl Pass for Stack {
     fn run(&self, program: &Sdfg, context: &mut Context<'_>) -> Result<Rewritten, Stopped> {
         let all: HashSet<&String> = self.weights.iter().collect();
         let wanted = |weight: &String| all.contains(weight);
+        let users = Users::of(program);
         let mut refusals = Vec::new();
         // Whether a group can be stacked is found by stacking it: those without two of the weights need no such trial.
         for group in candidates(program).into_iter().filter(|g| g.weights.iter().filter(|w| wanted(w)).count() >= 2) {
-            let whole = match plan(program, &group.site) {
+            let whole = match plan(program, &users, &group.site) {
                 Ok(patch) => patch,
                 Err(refusal) => {
                     refusals.push(*refusal);
@@ -208,7 +216,8 @@ impl Pass for Stack {
             };
             let units: Vec<NodeId> = group.site.units.iter().zip(&group.weights).filter(|(_, w)| wanted(w)).map(|(n, _)| *n).collect();
             let names: Vec<String> = group.members.iter().zip(&group.weights).filter(|(_, w)| wanted(w)).map(|(m, _)| m.clone()).collect();
-            let planned = if units == group.site.units { Ok(whole) } else { plan(program, &Site { units: units.clone(), ..group.site }) };
+            let part = Site { units: units.clone(), ..group.site };
+            let planned = if units == group.site.units { Ok(whole) } else { plan(program, &users, &part) };
             let site = Site { units, ..group.site };
             let patch = match planned {
                 Ok(patch) if context.barred.has(&patch.summary) => {
@@ -238,7 +247,7 @@ impl Pass for Stack {
 }
 
 /// Stacks a group of contractions, given in stacking order.
-fn plan(program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
+fn plan(program: &Sdfg, users: &Users, site: &Site) -> Result<Patch, Box<Refusal>> {
     let state = program.state(site.state);
     let operation = |node: &NodeId| state?.operation(*node).filter(|o| matches!(o.op, Op::Contraction { .. }));
     let members: Vec<Operation> = site.units.iter().filter_map(operation).collect();
@@ -272,14 +281,134 @@ fn plan(program: &Sdfg, site: &Site) -> Result<Patch, Box<Refusal>> {
     let Some(index) = stack_index(program, &aligned, form) else {
         return Err(refuse("no single index exists along which the operands can be stacked while all others have equal sizes"));
     };
-    let patch = plan_stack(program, site, &aligned, &index, form).map_err(|why| refuse(&why))?;
+    let (patch, moved) = plan_stack(program, users, site, &aligned, &index, form).map_err(|why| refuse(&why))?;
     // The gradient of a gate depends on that of the gated tensor. If both were parts of one stack, its kernel would read what it writes.
-    let mut stacked = program.clone();
-    let applied = patch.clone().apply(&mut stacked).is_ok();
-    if !applied || stacked.states().any(|(_, state)| state.topological(None).is_none()) {
+    let waits = users.wait_for_themselves(site, &moved);
+    debug_assert_eq!(waits, !is_acyclic(program, &patch), "{}", patch.summary);
+    if waits {
         return Err(refuse("what is stacked would be needed to make another part of the same stack"));
     }
     Ok(patch)
+}
+
+/// Whether the program can be stacked so and its units still have an order: the slow way, for debug builds.
+fn is_acyclic(program: &Sdfg, patch: &Patch) -> bool {
+    let mut stacked = program.clone();
+    patch.clone().apply(&mut stacked).is_ok() && stacked.states().all(|(_, state)| state.topological(None).is_some())
+}
+
+/// Old container → (stacked container, dimension, offset), for every container that is stacked.
+type Moved = BTreeMap<String, (String, usize, Expr)>;
+
+/// The units of a program and who uses which container, found once for all groups.
+struct Users<'a> {
+    program: &'a Sdfg,
+    /// In execution order, state by state.
+    all: Vec<(StateId, NodeId)>,
+    places: HashMap<(StateId, NodeId), usize>,
+    /// By unit: what it reads, and what it writes.
+    reads: Vec<Vec<&'a str>>,
+    writes: Vec<Vec<&'a str>>,
+    readers: HashMap<&'a str, Vec<usize>>,
+    writers: HashMap<&'a str, Vec<usize>>,
+    /// The first unit that is no operation.
+    expanded: Option<String>,
+}
+
+impl<'a> Users<'a> {
+    fn of(program: &'a Sdfg) -> Self {
+        let (all, places, expanded) = (vec![], HashMap::new(), None);
+        let (reads, writes, readers, writers) = (vec![], vec![], HashMap::new(), HashMap::new());
+        let mut users = Users { program, all, places, reads, writes, readers, writers, expanded };
+        for (id, state) in program.states() {
+            for node in state.topological(None).unwrap_or_default() {
+                let Some((name, _)) = kind_of(state, node) else { continue };
+                if users.expanded.is_none() && !matches!(state.node(node), Some(Node::Library(_))) {
+                    users.expanded = Some(name.to_string());
+                }
+                let at = users.all.len();
+                let (read, written) = state.boundary(node);
+                let names = |memlets: Vec<&'a Memlet>| {
+                    memlets.into_iter().map(|m| m.data.as_str()).collect::<BTreeSet<&str>>().into_iter().collect::<Vec<&str>>()
+                };
+                let (read, written) = (names(read), names(written));
+                read.iter().for_each(|data| users.readers.entry(data).or_default().push(at));
+                written.iter().for_each(|data| users.writers.entry(data).or_default().push(at));
+                users.places.insert((id, node), at);
+                users.all.push((id, node));
+                users.reads.push(read);
+                users.writes.push(written);
+            }
+        }
+        users
+    }
+
+    fn operation(&self, at: usize) -> Option<Operation> {
+        let (state, node) = self.all[at];
+        self.program.state(state)?.operation(node)
+    }
+
+    fn users(&self, data: &str) -> impl Iterator<Item = usize> {
+        let of = |all: &HashMap<&str, Vec<usize>>| all.get(data).cloned().unwrap_or_default();
+        of(&self.readers).into_iter().chain(of(&self.writers))
+    }
+
+    /// Whether units would wait for one another if those of a site were one and each of the stacks one container: then what they make
+    /// leads back to them.
+    fn wait_for_themselves(&self, site: &Site, moved: &Moved) -> bool {
+        let members: BTreeSet<usize> = site.units.iter().filter_map(|node| self.places.get(&(site.state, *node))).copied().collect();
+        let mut stacks: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        moved.iter().for_each(|(data, (stack, ..))| stacks.entry(stack).or_default().push(data));
+        // Reached from what these units make within a state: whether the search comes back to one of them.
+        let returns = |state: StateId, first: &[&'a str], back: &dyn Fn(usize) -> bool| {
+            let (mut seen, mut next): (HashSet<&str>, Vec<&str>) = (HashSet::new(), Vec::new());
+            let whole = |data: &'a str| match moved.get(data) {
+                Some((stack, ..)) => stacks[stack.as_str()].iter().filter_map(|d| self.known(d)).collect::<Vec<&'a str>>(),
+                None => vec![data],
+            };
+            next.extend(first.iter().flat_map(|data| whole(data)));
+            let mut visited: HashSet<usize> = HashSet::new();
+            while let Some(data) = next.pop() {
+                if !seen.insert(data) {
+                    continue;
+                }
+                for reader in self.readers.get(data).into_iter().flatten().copied().filter(|r| self.all[*r].0 == state) {
+                    if back(reader) {
+                        return true;
+                    }
+                    // What one member reads, all of them wait for.
+                    if visited.insert(reader) {
+                        next.extend(self.writes[reader].iter().flat_map(|data| whole(data)));
+                    }
+                }
+            }
+            false
+        };
+        let made: Vec<&str> = members.iter().flat_map(|m| self.writes[*m].iter().copied()).collect();
+        if returns(site.state, &made, &|reader| members.contains(&reader)) {
+            return true;
+        }
+        stacks.values().any(|parts| {
+            let parts: Vec<&'a str> = parts.iter().filter_map(|data| self.known(data)).collect();
+            let writes = |unit: usize| self.writes[unit].iter().any(|data| parts.contains(data));
+            // A member writes what all of them write.
+            let back = |unit: usize| writes(unit) || members.contains(&unit) && members.iter().any(|m| writes(*m));
+            self.program.states().any(|(state, _)| returns(state, &parts, &back))
+        })
+    }
+
+    /// The program's own name of a container that some unit uses.
+    fn known(&self, data: &str) -> Option<&'a str> {
+        self.readers.get_key_value(data).or_else(|| self.writers.get_key_value(data)).map(|(name, _)| *name)
+    }
+}
+
+/// Element-wise operations of a state, in their order.
+fn sums(program: &Sdfg, state: StateId) -> Vec<Operation> {
+    let Some(state) = program.state(state) else { return vec![] };
+    let is_one = |node: &NodeId| matches!(state.node(*node), Some(Node::Library(l)) if matches!(&l.op, Op::Elementwise { code, .. } if adds(code)));
+    let nodes = state.topological(None).unwrap_or_default().into_iter().filter(is_one);
+    nodes.filter_map(|node| state.operation(node)).collect()
 }
 
 /// A member with its operands in the order of the first and its indices called as in the first.
@@ -338,7 +467,14 @@ fn stack_index(program: &Sdfg, members: &[Operation], form: Form) -> Option<Stri
     first.indices.keys().find(|i| fits(i)).cloned()
 }
 
-fn plan_stack(program: &Sdfg, site: &Site, members: &[Operation], index: &str, form: Form) -> Result<Patch, String> {
+fn plan_stack(
+    program: &Sdfg,
+    users: &Users,
+    site: &Site,
+    members: &[Operation],
+    index: &str,
+    form: Form,
+) -> Result<(Patch, Moved), String> {
     let first = &members[0];
     let lengths: Vec<Expr> = members.iter().map(|o| o.indices.get(index).map_or(Expr::Int(0), |d| program.size_of(d))).collect();
     let total = lengths.iter().cloned().fold(Expr::Int(0), |a, b| a + b);
@@ -348,8 +484,7 @@ fn plan_stack(program: &Sdfg, site: &Site, members: &[Operation], index: &str, f
         return Err(format!("the dim `{stacked_dim}` exists with another size"));
     }
     let offsets: Vec<Expr> = (0..members.len()).map(|n| lengths[..n].iter().cloned().fold(Expr::Int(0), |a, b| a + b)).collect();
-    // Old container → (stacked container, dimension, offset), for every container that is stacked.
-    let mut moved: BTreeMap<String, (String, usize, Expr)> = BTreeMap::new();
+    let mut moved = Moved::new();
     let mut containers: Vec<Container> = Vec::new();
     let mut drop = Vec::new();
     let mut merged = Operation { name: stack_name(&first.name, members.len()), ..first.clone() };
@@ -375,37 +510,39 @@ fn plan_stack(program: &Sdfg, site: &Site, members: &[Operation], index: &str, f
     let mut summed = None;
     if form == Form::Summed {
         let results: Vec<String> = members.iter().map(|o| o.outputs[0].data.clone()).collect();
-        summed = Some(replace_sum(program, site.state, &results)?);
+        summed = Some(replace_sum(program, users, site.state, &results)?);
         drop.extend(results.into_iter().skip(1));
     }
-    for (state, s) in program.states() {
+    if let Some(name) = &users.expanded {
+        return Err(format!("`{name}` is a scope already; stack before expansion"));
+    }
+    let place = |node: &NodeId| users.places.get(&(site.state, *node)).copied();
+    let (taken, begins) = (site.units.iter().filter_map(place).collect::<BTreeSet<usize>>(), site.units.first().and_then(place));
+    let sum = summed.as_ref().and_then(|(node, _)| place(node));
+    let touched: BTreeSet<usize> = taken.iter().copied().chain(sum).chain(moved.keys().flat_map(|data| users.users(data))).collect();
+    for (state, _) in program.states() {
         let mut edit = Edit { state, remove: vec![], insert: vec![] };
-        for (node, unit) in s.units() {
-            let Unit::Operation(operation) = unit else {
-                return Err(format!("`{}` is a scope already; stack before expansion", unit.name()));
-            };
-            let is_first = state == site.state && site.units.first() == Some(&node);
-            if is_first {
+        for at in touched.iter().copied().filter(|at| users.all[*at].0 == state) {
+            if begins == Some(at) {
                 edit.insert.push(Unit::Operation(merged.clone()));
             }
-            if state == site.state && site.units.contains(&node) {
-                edit.remove.push(node);
-            } else if let Some((sum, replacement)) = summed.as_ref().filter(|(sum, _)| state == site.state && *sum == node) {
-                edit.remove.push(*sum);
-                edit.insert.push(Unit::Operation(replacement.clone()));
-            } else if operation.inputs.iter().chain(&operation.outputs).any(|o| moved.contains_key(&o.data)) {
-                edit.remove.push(node);
-                edit.insert.push(Unit::Operation(relocated(operation, &moved)));
+            edit.remove.push(users.all[at].1);
+            if taken.contains(&at) {
+                continue;
+            }
+            match summed.as_ref().filter(|_| sum == Some(at)) {
+                Some((_, replacement)) => edit.insert.push(Unit::Operation(replacement.clone())),
+                None => edit.insert.extend(users.operation(at).map(|operation| Unit::Operation(relocated(operation, &moved)))),
             }
         }
         edits.push(edit);
     }
     let summary = format!("stack `{}` along {index}", members.iter().map(|o| o.name.as_str()).collect::<Vec<_>>().join("`, `"));
-    Ok(Patch { summary, edits, containers, drop, dims: vec![(stacked_dim, total)] })
+    Ok((Patch { summary, edits, containers, drop, dims: vec![(stacked_dim, total)] }, moved))
 }
 
 /// An operation with its operands moved into stacked containers.
-fn relocated(mut operation: Operation, moved: &BTreeMap<String, (String, usize, Expr)>) -> Operation {
+fn relocated(mut operation: Operation, moved: &Moved) -> Operation {
     for operand in operation.inputs.iter_mut().chain(operation.outputs.iter_mut()) {
         if let Some((parent, axis, offset)) = moved.get(&operand.data) {
             operand.data = parent.clone();
@@ -456,7 +593,7 @@ fn stack_containers(
     axis: usize,
     stacked_dim: &str,
     offsets: &[Expr],
-    moved: &mut BTreeMap<String, (String, usize, Expr)>,
+    moved: &mut Moved,
     containers: &mut Vec<Container>,
     drop: &mut Vec<String>,
 ) -> Result<String, String> {
@@ -488,15 +625,10 @@ fn stack_containers(
 }
 
 /// The sum that reads these results, with only the first operand left. Refused if another operation reads one of them.
-fn replace_sum(program: &Sdfg, state: StateId, results: &[String]) -> Result<(NodeId, Operation), String> {
-    let mut readers = Vec::new();
-    for (id, node, unit) in program.units() {
-        if let Unit::Operation(operation) = unit
-            && operation.inputs.iter().any(|i| results.contains(&i.data))
-        {
-            readers.push((id, node, operation));
-        }
-    }
+fn replace_sum(program: &Sdfg, users: &Users, state: StateId, results: &[String]) -> Result<(NodeId, Operation), String> {
+    let reading = results.iter().filter_map(|data| users.readers.get(data.as_str())).flatten().copied().collect::<BTreeSet<usize>>();
+    let readers: Vec<(StateId, NodeId, Operation)> =
+        reading.into_iter().filter_map(|at| Some((users.all[at].0, users.all[at].1, users.operation(at)?))).collect();
     let [(id, node, sum)] = readers.as_slice() else { return Err("the results are used by more than one operation".into()) };
     let Op::Elementwise { label, code } = &sum.op else { return Err("the results are not simply added".into()) };
     if *id != state || !is_sum(sum) || results.iter().any(|r| program.containers.get(r).is_none_or(|c| c.role != Role::Transient)) {
