@@ -112,6 +112,32 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// The same about other units and containers, of those kinds of reasons that compositions have; `None` where a name has no other one.
+    pub(crate) fn renamed(&self, other: &dyn Fn(&str) -> Option<String>) -> Option<Reason> {
+        let mut reason = self.clone();
+        let names: Vec<&mut String> = match &mut reason {
+            Reason::Contraction { unit } => vec![unit],
+            Reason::NoSharedIndex { first, second, .. } => vec![first, second],
+            Reason::Outweighed { data, contraction, .. } => vec![data, contraction],
+            Reason::SummedOutside { data, .. } | Reason::SeveralWriters { data } | Reason::WritesPart { data } => vec![data],
+            Reason::TooLarge { .. } | Reason::SinglePoint { .. } => vec![],
+            // Names stand between marks.
+            Reason::Unsupported(why) => {
+                let mut parts = why.split('`').map(String::from).collect::<Vec<_>>();
+                for name in parts.iter_mut().skip(1).step_by(2) {
+                    *name = other(name)?;
+                }
+                *why = parts.join("`");
+                vec![]
+            }
+            _ => return None,
+        };
+        for name in names {
+            *name = other(name)?;
+        }
+        Some(reason)
+    }
+
     /// What refusals of this kind have in common, without the names and numbers of one.
     pub fn kind(&self) -> String {
         match self {
@@ -193,5 +219,24 @@ impl Barred {
         };
         let units = site.units.iter().filter_map(name).collect();
         Refusal { transform, site: site.clone(), units, reason: Reason::FoundWrong, origin: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_said_of_another_layer_or_not_at_all() {
+        let other = |name: &str| name.strip_suffix("_0").map(|stem| format!("{stem}_1"));
+        let why = |text: &str| Reason::Unsupported(text.into());
+        assert_eq!(why("`qq_0` is written in slices").renamed(&other), Some(why("`qq_1` is written in slices")));
+        assert_eq!(why("`qq_0` and `x` differ").renamed(&other), None, "`x` is in no other layer");
+        let outweighed = |data: &str, contraction: &str| {
+            let (data, contraction) = (data.to_string(), contraction.to_string());
+            Reason::Outweighed { data, bytes: 64, contraction, operands: 64 }
+        };
+        assert_eq!(outweighed("t_0", "t.dot_0").renamed(&other), Some(outweighed("t_1", "t.dot_1")));
+        assert_eq!(Reason::Cycle { between: "y_0".into() }.renamed(&other), None, "a unit outside has no place in a class");
     }
 }

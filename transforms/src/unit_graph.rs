@@ -137,6 +137,11 @@ impl<'a> UnitGraph<'a> {
         }
     }
 
+    /// The number of a container that crosses the boundary of some unit.
+    pub fn number(&self, data: &str) -> Option<usize> {
+        self.names.binary_search_by(|name| name.as_str().cmp(data)).ok()
+    }
+
     pub fn name(&self, data: usize) -> &str {
         &self.names[data]
     }

@@ -3,7 +3,7 @@
 use crate::problem::{Access, Kernel, SelectionProblem, Tensor};
 use sdfg::config::KernelConfig;
 use sdfg::{Direction, Layout};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 /// The layouts in which a kernel can touch one container.
@@ -225,12 +225,14 @@ impl SelectionProblem {
         ties: Vec<(String, String)>,
     ) -> Self {
         let mut program = SelectionProblem { boundary, ties, ..SelectionProblem::default() };
+        let relayouts: HashMap<&str, &RelayoutSpace> = relayouts.iter().rev().map(|r| (r.data.as_str(), r)).collect();
+        let mut known: HashSet<&str> = HashSet::new();
         for space in spaces {
             let tensors = space.tensors().iter().map(|t| (t.data.clone(), t.access)).collect();
             program.kernels.push(Kernel::new(space.name(), space.key(), space.pass(), tensors));
             for tensor in space.tensors() {
-                if program.tensors.iter().all(|t| t.data != tensor.data) {
-                    let relayout_key = relayouts.iter().find(|r| r.data == tensor.data).map(|r| r.key.clone()).unwrap_or_default();
+                if known.insert(&tensor.data) {
+                    let relayout_key = relayouts.get(tensor.data.as_str()).map(|r| r.key.clone()).unwrap_or_default();
                     let natural = tensor.layouts.first().cloned().unwrap_or_default();
                     let (data, bytes) = (tensor.data.clone(), tensor.bytes);
                     program.tensors.push(Tensor { data, natural, bytes, relayout_key, ..Tensor::default() });

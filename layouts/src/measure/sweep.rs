@@ -92,6 +92,9 @@ const NEWEST: f64 = 0.05;
 /// Seconds counted for a configuration that took none, so that known ones do not hold up the others.
 const LEAST_SPENT: f64 = 1e-5;
 
+/// The part of the gain below which a sweep ends that kernels may give away which were hardly looked at.
+const NEGLIGIBLE: f64 = 0.5;
+
 /// Configurations of a kernel that are tried at first, for any budget.
 const FIRST: usize = 32;
 
@@ -145,6 +148,19 @@ fn turns(tracks: &[&mut Track], count: usize, due: impl Fn(&Track) -> f64) -> Ve
     each.sort_by(|(a, _), (b, _)| due(a).total_cmp(&due(b)));
     let turns = (0..count).flat_map(|turn| each.iter().filter_map(move |(track, numbers)| Some((track, *numbers.get(turn)?))));
     turns.map(|(track, n)| (track.space.name().to_string(), track.space.config(n))).take(count).collect()
+}
+
+/// How many configurations were looked at of the kernel that had the fewest. The fastest kernels, which together take less than
+/// `negligible_ms`, do not count: whatever is found there, the sum hardly falls.
+fn least_tried(tracks: &[Track], negligible_ms: f64) -> u64 {
+    let mut open: Vec<(f64, u64)> = tracks.iter().filter(|t| !t.done).map(|t| (t.race.best_ms().unwrap_or(f64::MAX), t.tried)).collect();
+    open.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut sum = 0.0;
+    let counts = open.into_iter().skip_while(|(ms, _)| {
+        sum += ms;
+        sum <= negligible_ms
+    });
+    counts.map(|(_, tried)| tried).min().unwrap_or(u64::MAX)
 }
 
 /// Configurations of one kernel that may break the device before the kernel is measured no further: each costs a restart.
@@ -266,7 +282,7 @@ impl Sweeper<'_> {
                 best = now;
                 best.iter().for_each(|ms| settling.reached(self.clock.elapsed(), *ms));
             }
-            let least = tracks.iter().filter(|t| !t.done).map(|t| t.tried).min().unwrap_or(u64::MAX);
+            let least = least_tried(tracks, goal * NEGLIGIBLE * now.unwrap_or(0.0));
             if settling.promised(self.clock.elapsed(), budget, least).is_some_and(|promised| promised < goal) {
                 (finish, *settled) = (Finish::Budget, true);
                 break;

@@ -26,7 +26,7 @@
 use crate::measure::store::Store;
 use crate::problem::{Access, Kernel, Need, SelectionProblem, Tensor, Variants};
 use sdfg::Layout;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// The only site where programs differ in one alone; also what the choice at all sites is called.
 pub const GROUP: &str = "program";
@@ -37,19 +37,35 @@ pub const CALLER: &str = "caller";
 /// All that a container is, and the ones that it is tied to.
 type Facts<'a> = BTreeMap<&'a str, (&'a Tensor, Option<&'a Layout>)>;
 
-fn facts<'a>(program: &'a SelectionProblem, data: &'a str) -> Facts<'a> {
-    let mut found = Facts::new();
-    let mut next = vec![data];
-    while let Some(data) = next.pop() {
-        let Some(tensor) = program.tensor(data).filter(|_| !found.contains_key(data)) else { continue };
-        found.insert(data, (tensor, program.boundary.get(data)));
-        next.extend(program.ties.iter().filter_map(|(a, b)| match (a == data, b == data) {
-            (true, _) => Some(b.as_str()),
-            (_, true) => Some(a.as_str()),
-            _ => None,
-        }));
+/// A program's containers by their names, and what each is tied to.
+struct Named<'a> {
+    program: &'a SelectionProblem,
+    tensors: HashMap<&'a str, &'a Tensor>,
+    ties: HashMap<&'a str, Vec<&'a str>>,
+}
+
+impl<'a> Named<'a> {
+    fn of(program: &'a SelectionProblem) -> Self {
+        let tensors = program.tensors.iter().rev().map(|t| (t.data.as_str(), t)).collect();
+        let mut ties: HashMap<&str, Vec<&str>> = HashMap::new();
+        for (a, b) in &program.ties {
+            ties.entry(a).or_default().push(b);
+            ties.entry(b).or_default().push(a);
+        }
+        Named { program, tensors, ties }
     }
-    found
+
+    /// What a container and those tied to it are; empty for a name that the program has not.
+    fn facts(&self, data: &'a str) -> Facts<'a> {
+        let mut found = Facts::new();
+        let mut next = vec![data];
+        while let Some(data) = next.pop() {
+            let Some(tensor) = self.tensors.get(data).filter(|_| !found.contains_key(data)) else { continue };
+            found.insert(tensor.data.as_str(), (*tensor, self.program.boundary.get(data)));
+            next.extend(self.ties.get(data).into_iter().flatten());
+        }
+        found
+    }
 }
 
 /// Whether it is known of every container what it holds.
@@ -74,10 +90,6 @@ impl Pooled {
     fn writes(&self) -> impl Iterator<Item = &String> {
         self.kernel.tensors.iter().filter(|(_, access)| *access != Access::Read).map(|(data, _)| data)
     }
-
-    fn reads(&self, data: &String) -> bool {
-        self.kernel.tensors.iter().any(|(read, access)| read == data && *access == Access::Read)
-    }
 }
 
 /// The kernels of all programs, in an order of execution as far as each program's own goes.
@@ -88,23 +100,32 @@ struct Pool {
 
 impl Pool {
     fn new(programs: &[(String, SelectionProblem)], called: &dyn Fn(usize, &String) -> String) -> Pool {
-        let mut kernels: Vec<Pooled> = Vec::new();
+        let (mut kernels, mut of_name): (Vec<Pooled>, HashMap<&str, Vec<usize>>) = (Vec::new(), HashMap::new());
+        let mut order: Vec<usize> = Vec::new();
         for (n, (_, program)) in programs.iter().enumerate() {
             // Each kernel behind the one before it.
             let mut next = 0;
-            for kernel in &program.kernels {
-                let tensors = kernel.tensors.iter().map(|(data, access)| (called(n, data), *access)).collect();
-                let kernel = Kernel { tensors, ..kernel.clone() };
-                let known = kernels.iter().position(|k| k.kernel == kernel);
-                let at = known.unwrap_or(next);
-                match known {
-                    Some(at) => _ = kernels[at].runs.insert(n),
-                    None => kernels.insert(next, Pooled { kernel, runs: BTreeSet::from([n]), site: 0, caller: false }),
-                }
+            for own in &program.kernels {
+                let tensors = own.tensors.iter().map(|(data, access)| (called(n, data), *access)).collect();
+                let kernel = Kernel { tensors, ..own.clone() };
+                let alike = of_name.entry(&own.name).or_default();
+                let at = match alike.iter().copied().find(|known| kernels[*known].kernel == kernel) {
+                    Some(known) => {
+                        kernels[known].runs.insert(n);
+                        order.iter().position(|other| *other == known).unwrap_or(next)
+                    }
+                    None => {
+                        alike.push(kernels.len());
+                        order.insert(next, kernels.len());
+                        kernels.push(Pooled { kernel, runs: BTreeSet::from([n]), site: 0, caller: false });
+                        next
+                    }
+                };
                 next = next.max(at + 1);
             }
         }
-        Pool { kernels, programs: programs.len() }
+        let mut kernels: Vec<Option<Pooled>> = kernels.into_iter().map(Some).collect();
+        Pool { kernels: order.into_iter().filter_map(|n| kernels[n].take()).collect(), programs: programs.len() }
     }
 
     fn varies(&self, at: usize) -> bool {
@@ -114,17 +135,22 @@ impl Pool {
     /// Makes one site of all that these varying kernels belong to.
     fn join(&mut self, members: &[usize]) {
         let sites: BTreeSet<usize> = members.iter().filter(|n| self.varies(**n)).map(|n| self.kernels[*n].site).collect();
-        let Some(first) = sites.first().copied() else { return };
+        let Some(first) = sites.first().copied().filter(|_| sites.len() > 1) else { return };
         self.kernels.iter_mut().filter(|k| sites.contains(&k.site)).for_each(|k| k.site = first);
     }
 
     /// Adds what the caller gives and takes, where programs differ in that.
     fn add_callers(&mut self, boundary: &dyn Fn(&String) -> bool) {
-        let of = |members: &mut dyn Iterator<Item = &Pooled>| members.flat_map(|k| &k.runs).copied().collect::<BTreeSet<usize>>();
+        // By container: the programs that write it, and those that read it.
+        let mut users: BTreeMap<String, [BTreeSet<usize>; 2]> = BTreeMap::new();
+        for Pooled { kernel, runs, .. } in &self.kernels {
+            for (data, access) in &kernel.tensors {
+                let side = usize::from(*access == Access::Read);
+                users.entry(data.clone()).or_default()[side].extend(runs);
+            }
+        }
         let mut differing: Vec<(String, bool, BTreeSet<usize>)> = Vec::new();
-        for data in self.containers() {
-            let written = of(&mut self.kernels.iter().filter(|k| k.writes().any(|d| *d == data)));
-            let read = of(&mut self.kernels.iter().filter(|k| k.reads(&data)));
+        for (data, [written, read]) in users {
             let result: BTreeSet<usize> = written.iter().filter(|n| boundary(&data) || !read.contains(n)).copied().collect();
             match () {
                 () if written.is_empty() && read.len() < self.programs => differing.push((data, true, read)),
@@ -157,23 +183,27 @@ impl Pool {
     /// its own program.
     fn find_sites(&mut self, plain: &dyn Fn(&String) -> String) {
         self.kernels.iter_mut().enumerate().for_each(|(n, kernel)| kernel.site = n);
-        let all = || 0..self.kernels.len();
         let mut together: Vec<Vec<usize>> = Vec::new();
         let containers: BTreeSet<String> = self.containers().iter().map(plain).collect();
-        for name in &containers {
-            together.push(all().filter(|n| self.kernels[*n].writes().any(|data| plain(data) == *name)).collect());
+        let mut writers: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
+        let (mut knowing, mut marks): (BTreeMap<&String, BTreeSet<usize>>, BTreeMap<&String, BTreeSet<&String>>) = Default::default();
+        let mut of_name: BTreeMap<&String, Vec<usize>> = BTreeMap::new();
+        for (n, pooled) in self.kernels.iter().enumerate() {
+            pooled.writes().for_each(|data| _ = writers.entry(plain(data)).or_default().insert(n));
+            for (name, mark) in &pooled.kernel.names {
+                knowing.entry(name).or_default().insert(n);
+                marks.entry(name).or_default().insert(mark);
+            }
+            of_name.entry(&pooled.kernel.name).or_default().push(n);
         }
         // One name cannot stand for a container, for a part of one, and for a container inside a kernel in the same program.
-        for name in self.kernels.iter().flat_map(|k| k.kernel.names.keys()).collect::<BTreeSet<_>>() {
-            let marks: BTreeSet<&String> = self.kernels.iter().filter_map(|k| k.kernel.names.get(name)).collect();
-            let knows = |k: &Pooled| k.kernel.names.contains_key(name) || k.writes().any(|data| plain(data) == *name);
+        for (name, marks) in marks {
             if marks.len() > 1 || containers.contains(name) {
-                together.push(all().filter(|n| knows(&self.kernels[*n])).collect());
+                together.push(knowing[name].iter().chain(writers.get(name).into_iter().flatten()).copied().collect());
             }
         }
-        for kernel in &self.kernels {
-            together.push(all().filter(|n| self.kernels[*n].kernel.name == kernel.kernel.name).collect());
-        }
+        together.extend(writers.into_values().map(|kernels| kernels.into_iter().collect()));
+        together.extend(of_name.into_values());
         together.iter().for_each(|members| self.join(members));
     }
 
@@ -187,8 +217,16 @@ impl Pool {
     fn order(&mut self) -> bool {
         loop {
             let count = self.kernels.len();
-            let hands = |a: usize, b: usize| a != b && self.meet(a, b) && self.kernels[a].writes().any(|data| self.kernels[b].reads(data));
-            let after: Vec<Vec<usize>> = (0..count).map(|a| (0..count).filter(|b| hands(a, *b)).collect()).collect();
+            let mut readers: HashMap<&String, Vec<usize>> = HashMap::new();
+            for (n, pooled) in self.kernels.iter().enumerate() {
+                let read = pooled.kernel.tensors.iter().filter(|(_, access)| *access == Access::Read);
+                read.for_each(|(data, _)| readers.entry(data).or_default().push(n));
+            }
+            let handed = |a: usize| -> Vec<usize> {
+                let after: BTreeSet<usize> = self.kernels[a].writes().filter_map(|data| readers.get(data)).flatten().copied().collect();
+                after.into_iter().filter(|b| a != *b && self.meet(a, *b)).collect()
+            };
+            let after: Vec<Vec<usize>> = (0..count).map(handed).collect();
             let (order, cycle) = topological(&after);
             if cycle.is_empty() {
                 let place: BTreeMap<usize, usize> = order.iter().enumerate().map(|(new, old)| (*old, new)).collect();
@@ -249,25 +287,36 @@ impl SelectionProblem {
             return only.clone();
         }
         // A container is shared by the programs in which it is the same; elsewhere it is called after the first of them.
-        let first_like = |n: usize, data: &str| {
-            let own = facts(&programs[n].1, data);
-            programs.iter().position(|(_, program)| facts(program, data) == own).unwrap_or(n)
-        };
-        let mut names: BTreeMap<(usize, &str), String> = BTreeMap::new();
+        let named: Vec<Named> = programs.iter().map(|(_, program)| Named::of(program)).collect();
+        let mut names: HashMap<(usize, &str), String> = HashMap::new();
         for (n, (_, program)) in programs.iter().enumerate() {
             for data in program.tensors.iter().map(|t| t.data.as_str()) {
-                let versions: BTreeSet<usize> =
-                    (0..programs.len()).filter(|p| programs[*p].1.tensor(data).is_some()).map(|p| first_like(p, data)).collect();
-                let own = || format!("{data}@{}", programs[first_like(n, data)].0);
-                names.insert((n, data), if versions.len() > 1 { own() } else { data.to_string() });
+                if names.contains_key(&(n, data)) {
+                    continue;
+                }
+                // The versions of it, each with the first program that has it.
+                let mut versions: Vec<(usize, Facts)> = Vec::new();
+                let mut first_like: Vec<(usize, usize)> = Vec::new();
+                for (p, own) in named.iter().enumerate().filter(|(_, own)| own.tensors.contains_key(data)) {
+                    let own = own.facts(data);
+                    let first = versions.iter().find(|(_, known)| *known == own).map(|(first, _)| *first);
+                    if first.is_none() {
+                        versions.push((p, own));
+                    }
+                    first_like.push((p, first.unwrap_or(p)));
+                }
+                let several = versions.len() > 1;
+                let name = |first: usize| if several { format!("{data}@{}", programs[first].0) } else { data.to_string() };
+                names.extend(first_like.into_iter().map(|(p, first)| ((p, data), name(first))));
             }
         }
         let called = |n: usize, data: &String| names.get(&(n, data.as_str())).unwrap_or(data).clone();
         let mut all = SelectionProblem::default();
+        let (mut known_tensors, mut known_ties): (HashSet<String>, HashSet<(String, String)>) = Default::default();
         for (n, (_, program)) in programs.iter().enumerate() {
             for tensor in &program.tensors {
                 let data = called(n, &tensor.data);
-                if all.tensor(&data).is_none() {
+                if known_tensors.insert(data.clone()) {
                     let original = if data == tensor.data { String::new() } else { tensor.data.clone() };
                     all.tensors.push(Tensor { data, original, ..tensor.clone() });
                 }
@@ -275,7 +324,7 @@ impl SelectionProblem {
             all.boundary.extend(program.boundary.iter().map(|(data, layout)| (called(n, data), layout.clone())));
             for (a, b) in &program.ties {
                 let tie = (called(n, a), called(n, b));
-                if !all.ties.contains(&tie) {
+                if known_ties.insert(tie.clone()) {
                     all.ties.push(tie);
                 }
             }
@@ -285,7 +334,8 @@ impl SelectionProblem {
         if takes_apart {
             pool.add_callers(&|data| all.boundary.contains_key(data));
         }
-        pool.find_sites(&|data| all.tensor(data).map_or(data.clone(), |t| t.plain().to_string()));
+        let plain: HashMap<&str, &str> = all.tensors.iter().rev().map(|t| (t.data.as_str(), t.plain())).collect();
+        pool.find_sites(&|data| plain.get(data.as_str()).map_or(data.clone(), ToString::to_string));
         if !takes_apart || !pool.order() {
             pool.join(&(0..pool.kernels.len()).collect::<Vec<_>>());
         }
@@ -318,15 +368,17 @@ impl SelectionProblem {
             }
             self.alternatives.insert(group, variants.into_iter().map(|(name, _)| name.clone()).collect());
         }
+        let mut names: HashSet<String> = HashSet::new();
         for (Pooled { kernel, runs, caller, .. }, only) in pool.kernels.iter().zip(only) {
             if *caller {
                 self.callers.push(Kernel { only, ..kernel.clone() });
                 continue;
             }
-            let taken = self.kernels.iter().any(|k| k.name == kernel.name);
+            let taken = names.contains(&kernel.name);
             let owner = runs.first().map(|n| programs[*n].0.as_str()).unwrap_or_default();
             let (name, original) =
                 if taken { (format!("{}@{owner}", kernel.name), kernel.name.clone()) } else { (kernel.name.clone(), String::new()) };
+            names.insert(name.clone());
             self.kernels.push(Kernel { name, original, only, ..kernel.clone() });
         }
         self.needs = self.find_needs();
@@ -344,12 +396,21 @@ impl SelectionProblem {
                 }
             }
         }
+        let mut makers: HashMap<&String, Vec<&String>> = HashMap::new();
+        writing.keys().for_each(|(site, data)| makers.entry(data).or_default().push(site));
+        let mut ran: HashMap<(&String, &String), Vec<&Kernel>> = HashMap::new();
+        for kernel in all() {
+            for (site, variants) in &kernel.only {
+                variants.iter().for_each(|variant| ran.entry((site, variant)).or_default().push(kernel));
+            }
+        }
         let mut needs: BTreeMap<(&String, &String), Allowed> = BTreeMap::new();
         for (site, variants) in &self.alternatives {
             for variant in variants {
-                let runs = |k: &&Kernel| k.only.get(site).is_some_and(|own| own.contains(variant));
-                let read: BTreeSet<&String> = all().filter(runs).flat_map(|k| k.tensors.iter().map(|(data, _)| data)).collect();
-                for (maker, made) in self.alternatives.iter().filter(|(maker, _)| *maker != site) {
+                let running = ran.get(&(site, variant)).into_iter().flatten();
+                let read: BTreeSet<&String> = running.flat_map(|k| k.tensors.iter().map(|(data, _)| data)).collect();
+                let near: BTreeSet<&String> = read.iter().filter_map(|data| makers.get(*data)).flatten().copied().collect();
+                for (maker, made) in near.into_iter().filter(|maker| *maker != site).filter_map(|maker| self.alternatives.get_key_value(maker)) {
                     let mut allowed: BTreeSet<&String> = made.iter().collect();
                     for data in &read {
                         if let Some(writers) = writing.get(&(maker, *data)) {
@@ -406,7 +467,8 @@ impl SelectionProblem {
 
     /// The kernels that run under these variants, by their names there.
     pub fn under(&self, variants: &Variants) -> SelectionProblem {
-        let plain = |data: &String| self.tensor(data).map_or(data.clone(), |t| t.plain().to_string());
+        let names: HashMap<&str, &str> = self.tensors.iter().rev().map(|t| (t.data.as_str(), t.plain())).collect();
+        let plain = |data: &String| names.get(data.as_str()).map_or(data.clone(), ToString::to_string);
         let runs = |k: &&Kernel| k.only.iter().all(|(group, names)| variants.get(group).is_some_and(|v| names.contains(v)));
         let kernels: Vec<&Kernel> = self.kernels.iter().filter(runs).collect();
         let touched: BTreeSet<&String> = kernels.iter().flat_map(|k| k.tensors.iter().map(|(data, _)| data)).collect();

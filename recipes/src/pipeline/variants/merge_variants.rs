@@ -6,8 +6,9 @@ use crate::pipeline::PipelineError;
 use kernels::KernelSpecs;
 use layouts::problem::Kernel;
 use layouts::problem::Variants;
-use sdfg::{Container, Role, Sdfg, Unit};
-use std::collections::{BTreeMap, BTreeSet};
+use sdfg::{Container, Role, Sdfg, StateId, Unit};
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A program that lends its kernels, under its name in the records.
 pub struct KernelSource<'a> {
@@ -21,6 +22,9 @@ struct Taken {
     lender: usize,
     state: String,
 }
+
+/// The kernels of one lender by their names, each with its state.
+type Lent = HashMap<String, (StateId, Unit)>;
 
 /// Containers that a unit names, inside and out.
 fn named(unit: &Unit) -> BTreeSet<String> {
@@ -54,8 +58,9 @@ fn fault(why: String) -> PipelineError {
 pub fn merge_variants(among: &layouts::SelectionProblem, variants: &Variants, lenders: &[KernelSource]) -> Result<Variant, PipelineError> {
     let runs = |k: &&Kernel| k.only.iter().all(|(group, names)| variants.get(group).is_some_and(|v| names.contains(v)));
     let mut taken = Vec::new();
+    let lent: Vec<OnceCell<Lent>> = lenders.iter().map(|_| OnceCell::new()).collect();
     for kernel in among.kernels.iter().filter(runs) {
-        taken.push(take(kernel, variants, lenders)?);
+        taken.push(take(kernel, variants, (lenders, &lent))?);
     }
     let Some(first) = lenders.first() else { return Err(fault("there are none".into())) };
     let like = &first.variant.program;
@@ -98,14 +103,21 @@ pub fn merge_variants(among: &layouts::SelectionProblem, variants: &Variants, le
 }
 
 /// A kernel from the first program that has it in this variant of its site.
-fn take(kernel: &Kernel, variants: &Variants, lenders: &[KernelSource]) -> Result<Taken, PipelineError> {
+fn take(
+    kernel: &Kernel,
+    variants: &Variants,
+    (lenders, lent): (&[KernelSource], &[OnceCell<Lent>]),
+) -> Result<Taken, PipelineError> {
     let of = kernel.only.keys().next().and_then(|group| variants.get(group));
     let lender = lenders.iter().position(|l| of.is_none_or(|name| l.name == name));
     let missing = || fault(format!("no program lends `{}`", kernel.plain()));
     let lender = lender.ok_or_else(missing)?;
     let program = &lenders[lender].variant.program;
-    let (state, _, unit) = program.units().into_iter().find(|(_, _, unit)| unit.name() == kernel.plain()).ok_or_else(missing)?;
-    Ok(Taken { unit, lender, state: program.state(state).map(|s| s.name.clone()).unwrap_or_default() })
+    let named = |(state, _, unit): (StateId, _, Unit)| (unit.name().to_string(), (state, unit));
+    // The first of a name.
+    let units = lent[lender].get_or_init(|| program.units().into_iter().rev().map(named).collect());
+    let (state, unit) = units.get(kernel.plain()).ok_or_else(missing)?;
+    Ok(Taken { unit: unit.clone(), lender, state: program.state(*state).map(|s| s.name.clone()).unwrap_or_default() })
 }
 
 /// The containers that the kernels name, as their lenders declare them, and those of the boundary. A view is taken from a lender whose
@@ -134,9 +146,11 @@ fn containers(taken: &[Taken], lenders: &[KernelSource]) -> Result<Vec<Container
         all.extend(found.get(data).copied().or_else(view).or(seen).cloned());
     }
     // The others in the order in which their programs name them.
+    let mut known: BTreeSet<String> = all.iter().map(|c| c.name.clone()).collect();
     for data in lenders.iter().flat_map(|l| l.variant.program.containers.keys()) {
-        let missing = found.get(data).filter(|_| all.iter().all(|c| c.name != *data));
-        all.extend(missing.map(|c| (*c).clone()));
+        if let Some(missing) = found.get(data).filter(|_| known.insert(data.clone())) {
+            all.push((*missing).clone());
+        }
     }
     Ok(all)
 }

@@ -3,6 +3,7 @@
 use super::WantedKernels;
 use super::build::build;
 use super::clusters::Cluster;
+use super::classes::Classes;
 use super::kind::{FusionKind, Inside};
 use crate::fusion::single_point::{points, shared_among_cores};
 use crate::patch::Patch;
@@ -19,10 +20,12 @@ const INTENSE: u64 = 128;
 
 /// The clusters of one state while they grow.
 pub(super) struct Growth<'a> {
-    program: &'a Sdfg,
+    pub(super) program: &'a Sdfg,
     id: StateId,
-    state: &'a State,
+    pub(super) state: &'a State,
     pub units: UnitGraph<'a>,
+    /// Sets of units that are the same but for names.
+    pub(super) classes: Classes,
     /// What each unit reduces and reads, inside and out.
     inside: Vec<OnceCell<Inside>>,
     /// Which candidates are.
@@ -59,7 +62,8 @@ impl<'a> Growth<'a> {
     pub fn new(program: &'a Sdfg, (id, state): (StateId, &'a State), wanted: WantedKernels<'a>) -> Self {
         let units = UnitGraph::new(program, (id, state));
         let inside = units.all.iter().map(|_| OnceCell::new()).collect();
-        Growth { program, id, state, units, inside, wanted, refused: BTreeMap::new(), made: Members::new() }
+        let classes = Classes::of_units(units.all.len());
+        Growth { program, id, state, units, classes, inside, wanted, refused: BTreeMap::new(), made: Members::new() }
     }
 
     /// The nodes of members, in execution order.
@@ -206,11 +210,24 @@ impl<'a> Growth<'a> {
         }
     }
 
-    /// Whether these units may become one scope that has a form, wanted or not.
+    /// Whether these units may become one scope that has a form, wanted or not. What is the same but for names is found once.
     fn has_form(&self, members: &Members, name: &str) -> Result<(), Reason> {
         if !self.wanted.chains {
             self.on_chip(members)?;
         }
+        self.in_order(members)?;
+        let any_form = self.wanted.form.is_none() && !self.wanted.chains;
+        let Some(class) = any_form.then(|| self.class(members)).flatten() else { return self.has_form_itself(members, name) };
+        if let Some(known) = self.classes.known(&class) {
+            debug_assert_eq!(known, self.has_form_itself(members, name));
+            return known;
+        }
+        let found = self.has_form_itself(members, name);
+        self.classes.learn(class, &found);
+        found
+    }
+
+    fn has_form_itself(&self, members: &Members, name: &str) -> Result<(), Reason> {
         let patch = self.fits(members)?;
         self.shared_among_cores(members, &patch)?;
         match self.wanted.form {
@@ -252,8 +269,8 @@ impl<'a> Growth<'a> {
         Ok(())
     }
 
-    /// The patch that makes these units one scope.
-    pub fn fits(&self, members: &Members) -> Result<Patch, Reason> {
+    /// Whether units are expanded, and none outside runs between them.
+    fn in_order(&self, members: &Members) -> Result<(), Reason> {
         if let Some(other) = members.iter().map(|m| &self.units.all[*m]).find(|u| u.kind == UnitKind::Other) {
             return Err(Reason::Unsupported(format!("`{}` has not been expanded into a map", other.name)));
         }
@@ -263,6 +280,12 @@ impl<'a> Growth<'a> {
                 return Err(Reason::Cycle { between: between.name.clone() });
             }
         }
+        Ok(())
+    }
+
+    /// The patch that makes these units one scope.
+    pub fn fits(&self, members: &Members) -> Result<Patch, Reason> {
+        self.in_order(members)?;
         self.chained(members)?;
         build(self.program, (self.id, self.state), &self.nodes(members))
     }

@@ -28,6 +28,7 @@
 //! as members; attention on chip from saved row statistics.
 
 mod build;
+mod classes;
 mod cluster;
 pub(crate) mod clusters;
 mod grow;
