@@ -410,7 +410,9 @@ impl SelectionProblem {
                 let running = ran.get(&(site, variant)).into_iter().flatten();
                 let read: BTreeSet<&String> = running.flat_map(|k| k.tensors.iter().map(|(data, _)| data)).collect();
                 let near: BTreeSet<&String> = read.iter().filter_map(|data| makers.get(*data)).flatten().copied().collect();
-                for (maker, made) in near.into_iter().filter(|maker| *maker != site).filter_map(|maker| self.alternatives.get_key_value(maker)) {
+                for (maker, made) in
+                    near.into_iter().filter(|maker| *maker != site).filter_map(|maker| self.alternatives.get_key_value(maker))
+                {
                     let mut allowed: BTreeSet<&String> = made.iter().collect();
                     for data in &read {
                         if let Some(writers) = writing.get(&(maker, *data)) {

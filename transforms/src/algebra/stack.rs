@@ -20,8 +20,8 @@
 use crate::pass::{Context, Facts, Pass, Rewritten, Stopped};
 use crate::patch::{Edit, Patch};
 use crate::refusal::{Reason, Refusal, Site};
-use sdfg::data::View;
 use crate::unit_graph::kind_of;
+use sdfg::data::View;
 use sdfg::{Container, Expr, Memlet, Node, NodeId, Op, Operand, Operation, Role, Scalar, Sdfg, StateId, Unit};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -406,7 +406,8 @@ impl<'a> Users<'a> {
 /// Element-wise operations of a state, in their order.
 fn sums(program: &Sdfg, state: StateId) -> Vec<Operation> {
     let Some(state) = program.state(state) else { return vec![] };
-    let is_one = |node: &NodeId| matches!(state.node(*node), Some(Node::Library(l)) if matches!(&l.op, Op::Elementwise { code, .. } if adds(code)));
+    let is_one =
+        |node: &NodeId| matches!(state.node(*node), Some(Node::Library(l)) if matches!(&l.op, Op::Elementwise { code, .. } if adds(code)));
     let nodes = state.topological(None).unwrap_or_default().into_iter().filter(is_one);
     nodes.filter_map(|node| state.operation(node)).collect()
 }

@@ -103,11 +103,7 @@ pub fn merge_variants(among: &layouts::SelectionProblem, variants: &Variants, le
 }
 
 /// A kernel from the first program that has it in this variant of its site.
-fn take(
-    kernel: &Kernel,
-    variants: &Variants,
-    (lenders, lent): (&[KernelSource], &[OnceCell<Lent>]),
-) -> Result<Taken, PipelineError> {
+fn take(kernel: &Kernel, variants: &Variants, (lenders, lent): (&[KernelSource], &[OnceCell<Lent>])) -> Result<Taken, PipelineError> {
     let of = kernel.only.keys().next().and_then(|group| variants.get(group));
     let lender = lenders.iter().position(|l| of.is_none_or(|name| l.name == name));
     let missing = || fault(format!("no program lends `{}`", kernel.plain()));

@@ -57,7 +57,11 @@ pub fn programs_on(recipe: &Recipe, options: impl Into<RewriteOptions>, library:
     // There are many ways of stacking, and few of these win: where time is short, some are not made.
     let (each, others): (Vec<&VariantRow>, Vec<&VariantRow>) = rows.partition(|row| row.stacking == Stacking::Each);
     let of_others = others.into_par_iter().map(|row| Ok((row, variants(&rewriting, row, stackings.first())?)));
-    made.extend(of_others.collect::<Result<Vec<_>, PipelineError>>()?);
+    let mut unmade: Vec<String> = Vec::new();
+    for (row, (found, left)) in of_others.collect::<Result<Vec<_>, PipelineError>>()? {
+        made.push((row, found));
+        unmade.extend(left.map(|key| key.to_string()));
+    }
     for row in each {
         let of_each = stackings.par_iter().map(|weights| match rewriting.options.goes_on() {
             true => variant(&rewriting, row, weights),
@@ -66,11 +70,11 @@ pub fn programs_on(recipe: &Recipe, options: impl Into<RewriteOptions>, library:
         made.push((row, of_each.collect::<Result<Vec<_>, PipelineError>>()?));
     }
     made.sort_by_key(|(row, _)| VARIANTS.iter().position(|other| other.id == row.id));
-    let unmade = made.iter().filter(|(row, _)| row.stacking == Stacking::Each).flat_map(|(row, found)| {
+    let of_each = made.iter().filter(|(row, _)| row.stacking == Stacking::Each).flat_map(|(row, found)| {
         let missing = stackings.iter().zip(found).filter(|(_, variant)| variant.is_none());
         missing.map(|(weights, _)| VariantKey::stacked(row.id, weights).to_string())
     });
-    let unmade = unmade.collect();
+    unmade.extend(of_each);
     let all: Vec<Variant> = made.into_iter().flat_map(|(_, found)| found.into_iter().flatten()).collect();
     let kept: Vec<bool> = all.iter().map(|variant| saves_bytes(variant, &all)).collect();
     let variants = all.into_iter().zip(kept).filter_map(|(variant, kept)| kept.then_some(variant)).collect();
@@ -92,24 +96,25 @@ fn saves_bytes(variant: &Variant, all: &[Variant]) -> bool {
     other.map_or(id == VariantId::Streamed, |other| moved_bytes(&variant.program) < moved_bytes(&other.program))
 }
 
-/// The programs of a row that is stacked not at all, by the longest stacking, or both.
+/// The programs of a row that is stacked not at all, by the longest stacking, or both; and that for which there was no time.
 fn variants(
     rewriting: &Arc<Rewriting>,
     row: &'static VariantRow,
     longest: Option<&Vec<String>>,
-) -> Result<Vec<Option<Variant>>, PipelineError> {
+) -> Result<(Vec<Option<Variant>>, Option<VariantKey>), PipelineError> {
     let made = |weights: &[String]| variant(rewriting, row, weights);
     match (row.stacking, longest) {
-        (Stacking::Longest, Some(longest)) => Ok(vec![made(longest)?]),
+        (Stacking::Longest, Some(longest)) => Ok((vec![made(longest)?], None)),
         (Stacking::LongestIfFewerBytes, Some(longest)) => {
-            let (plain, stacked) = rayon::join(|| made(&[]), || made(longest));
-            let Some(plain) = plain? else { return Ok(vec![]) };
+            let in_time = rewriting.options.goes_on();
+            let (plain, stacked) = rayon::join(|| made(&[]), || if in_time { made(longest) } else { Ok(None) });
+            let Some(plain) = plain? else { return Ok((vec![], None)) };
             let bytes = moved_bytes(&plain.program);
             // Fused contractions already save most bytes that stacking would save.
             let stacked = stacked?.filter(|v| moved_bytes(&v.program) < bytes);
-            Ok(vec![Some(plain), stacked])
+            Ok((vec![Some(plain), stacked], (!in_time).then(|| VariantKey::stacked(row.id, longest))))
         }
-        _ => Ok(vec![made(&[])?]),
+        _ => Ok((vec![made(&[])?], None)),
     }
 }
 

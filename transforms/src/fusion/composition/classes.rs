@@ -78,7 +78,8 @@ impl Growth<'_> {
         key.append(&mut ordered);
         for data in &used {
             // A container inside a unit is nobody else's.
-            let outside = |n: usize| 1 + usize::from(self.units.leaves(n)) + 2 * usize::from(self.units.reader_outside(n, members).is_some());
+            let outside =
+                |n: usize| 1 + usize::from(self.units.leaves(n)) + 2 * usize::from(self.units.reader_outside(n, members).is_some());
             key.push(self.units.number(data).map_or(0, outside));
         }
         let units = members.iter().map(|m| self.units.all[*m].name.clone());
