@@ -4,3 +4,4 @@ pub mod cast_bias;
 pub mod fold_batch_norm;
 pub mod remove_copies;
 pub mod stack;
+mod users;
