@@ -15,6 +15,7 @@
 #     --timing TIME    for timing the best plans as wholes [10s]
 #     --rounds N       of each comparison; in each, every peer is timed once, and ours just before it [60]
 #     --out FOLDER     [target/memlet/convolutions]
+#     --winograd       lets convolutions be computed in Winograd's form, which the peers may do as well
 #
 # Ctrl-C stops it; the same command goes on with what has no record yet. Nothing else should run on the machine: every record says how
 # busy others kept it, and on a busy machine nothing but ratios says anything.
@@ -24,23 +25,31 @@ memlet=${MEMLET:-target/release/memlet}
 packages="onnx==1.23.2 onnxruntime==1.32.0 openvino==2026.4.1 numpy==2.4.6 safetensors"
 
 names=a1,a2,b1,c1,squeezenet-1.0,squeezenet-1.1,mobilenet-v1,resnet-18,resnet-50,googlenet
-threads=2,1 budget=3m timing=10s rounds=60 out=target/memlet/convolutions
+threads=2,1 budget=3m timing=10s rounds=60 out=target/memlet/convolutions winograd=
 while [ $# -gt 0 ]; do
     case $1 in
         --names | --threads | --budget | --timing | --rounds | --out)
             [ $# -gt 1 ] || { echo "$1 needs a value"; exit 2; }
             printf -v "${1#--}" %s "$2"; shift 2 ;;
+        --winograd) winograd=yes; shift ;;
         *) echo "unknown option $1; they are listed at the top of $0"; exit 2 ;;
     esac
 done
 [ -x "$memlet" ] || { echo "$memlet is missing: build it with cargo build --release -p recipes"; exit 2; }
 
-# The recipe of a name.
+# The recipe of a name; with Winograd's form a copy of it.
 recipe() {
+    local given
     case $1 in
-        a1 | a2 | b1 | c1) echo "recipes/cross-layer/$1.yaml" ;;
-        *) echo "recipes/$1.yaml" ;;
+        a1 | a2 | b1 | c1) given=recipes/cross-layer/$1.yaml ;;
+        *) given=recipes/$1.yaml ;;
     esac
+    if [ -n "$winograd" ] && [ -f "$given" ]; then
+        mkdir -p "$out/recipes"
+        sed 's/^model:.*/&\nwinograd: true/' "$given" >"$out/recipes/$1.yaml"
+        given=$out/recipes/$1.yaml
+    fi
+    echo "$given"
 }
 for name in ${names//,/ }; do
     [ -f "$(recipe "$name")" ] || { echo "there is no $(recipe "$name")"; exit 2; }

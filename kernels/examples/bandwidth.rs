@@ -91,7 +91,7 @@ fn race(pool: &Pool, kernel: &dyn Executable, buffers: &mut [AlignedBuffer], ele
     let pointers: Vec<*mut u8> = buffers.iter_mut().map(AlignedBuffer::as_mut_ptr).collect();
     let mut copied = AlignedBuffer::new(CACHES * last_level_cache())?;
     let run = |dropout: bool| {
-        let context = RunContext { seed: 1, step: 2, dropout, pool, deadline: None };
+        let context = RunContext { seed: 1, step: 2, dropout, pool, deadline: None, parameters: 0 };
         // SAFETY: one buffer for each argument, in the configuration's layouts.
         unsafe { kernel.run(&pointers, &context) }.map(drop)
     };

@@ -61,7 +61,7 @@ impl Lane<'_> {
 
     /// Seconds of the second of two runs: the first wakes threads.
     fn run(&self, pool: &Pool) -> Result<f64, Box<dyn Error>> {
-        let context = RunContext { seed: 0, step: 0, dropout: false, pool, deadline: None };
+        let context = RunContext { seed: 0, step: 0, dropout: false, pool, deadline: None, parameters: 0 };
         let (mut seconds, _held) = (0.0, pool.hold());
         for _ in 0..2 {
             let start = Instant::now();

@@ -53,7 +53,7 @@ impl KernelClass {
             // The same contraction takes as long in either pass.
             operation.pass = Direction::Forward;
         }
-        let mut text = format!("{}\n{unit:?}\ntf32 {}", codegen_version(), spec.tf32);
+        let mut text = format!("{}\n{unit:?}\ntf32 {} winograd {}", codegen_version(), spec.tf32, spec.winograd);
         let mut next = 0;
         // A view adds the container that it is a view of.
         while let Some(name) = names.containers.get_index(next).cloned() {
@@ -97,7 +97,7 @@ fn described(spec: &KernelSpec, container: &Container, names: &mut Numbering) ->
         let offsets: Vec<String> = offsets.iter().map(|e| offset(spec, e)).collect();
         (names.number(spec, NameKind::Container, of), offsets)
     });
-    format!("\n{shape:?} {dtype} {storage:?} {view:?} {}", spec.hands_back(name))
+    format!("\n{shape:?} {dtype} {storage:?} {view:?} {} {}", spec.hands_back(name), spec.constants.contains(name))
 }
 
 /// The size of a dim or symbol; one without a size counts by its name.

@@ -1,10 +1,12 @@
 //! What a kernel computes: a unit of a program with all that it refers to.
 
 use crate::codegen_version::codegen_version;
+use crate::constant::StepConstants;
 use crate::convolutions::convolves;
 use crate::error::KernelError;
 use indexmap::{IndexMap, IndexSet};
 use sdfg::{Bindings, Container, Dtype, Expr, Role, Sdfg, Storage, Unit};
+use std::collections::BTreeSet;
 
 /// One top-level unit of a program with everything it refers to: what a kernel is generated from.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +24,11 @@ pub struct KernelSpec {
     pub sizes: Bindings,
     /// Whether the program lets f32 be multiplied as TF32.
     pub tf32: bool,
+    /// Whether the program lets convolutions be computed by Winograd's minimal filtering.
+    pub winograd: bool,
+    /// Containers that hold the same in every step ([`crate::constant`]): what is packed of them may be kept. Of programs that convolve
+    /// images.
+    pub constants: BTreeSet<String>,
     /// Whether the program convolves images, so that containers may be held as [`crate::images`] says.
     pub images: bool,
 }
@@ -42,15 +49,18 @@ pub struct KernelArgument {
 }
 
 /// A program whose kernels are looked at one after the other: what holds for the program as a whole is found once.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct KernelSpecs<'a> {
     program: &'a Sdfg,
     images: bool,
+    constants: BTreeSet<String>,
 }
 
 impl<'a> KernelSpecs<'a> {
     pub fn of(program: &'a Sdfg) -> Self {
-        KernelSpecs { program, images: convolves(program) }
+        let images = convolves(program);
+        let constants = if images { StepConstants::of(program).containers } else { BTreeSet::new() };
+        KernelSpecs { program, images, constants }
     }
 
     /// What a unit of the program refers to.
@@ -58,7 +68,7 @@ impl<'a> KernelSpecs<'a> {
     /// # Errors
     /// As [`KernelSpec::new`].
     pub fn spec(&self, unit: &Unit) -> Result<KernelSpec, KernelError> {
-        KernelSpec::within(self.program, self.images, unit)
+        KernelSpec::within(self.program, (self.images, &self.constants), unit)
     }
 }
 
@@ -71,7 +81,7 @@ impl KernelSpec {
         KernelSpecs::of(program).spec(unit)
     }
 
-    fn within(program: &Sdfg, images: bool, unit: &Unit) -> Result<Self, KernelError> {
+    fn within(program: &Sdfg, (images, constants): (bool, &BTreeSet<String>), unit: &Unit) -> Result<Self, KernelError> {
         let name = unit.name().to_string();
         let (reads, writes) = touched(unit);
         let mut containers = IndexMap::new();
@@ -91,12 +101,14 @@ impl KernelSpec {
         let spec = KernelSpec {
             name,
             unit: unit.clone(),
-            containers,
             extents: program.dims.clone(),
             dims: IndexMap::new(),
             sizes: program.sizes.clone(),
             tf32: program.tf32,
+            winograd: program.winograd,
+            constants: constants.iter().filter(|data| containers.contains_key(*data)).cloned().collect(),
             images,
+            containers,
         };
         spec.with_sizes(&program.sizes)
     }
@@ -196,12 +208,15 @@ impl KernelSpec {
         if self.tf32 {
             hasher.update(b"\ntf32");
         }
+        if self.winograd {
+            hasher.update(b"\nwinograd");
+        }
         for container in self.containers.values() {
             hasher.update(
                 format!("\n{} {:?} {} {:?} {:?}", container.name, container.dims, container.dtype, container.storage, container.view)
                     .as_bytes(),
             );
-            hasher.update(&[u8::from(self.hands_back(&container.name))]);
+            hasher.update(&[u8::from(self.hands_back(&container.name)), u8::from(self.constants.contains(&container.name))]);
             // Whether results are right was found on values of this range.
             if let Some(range) = &container.range {
                 hasher.update(format!("{range:?}").as_bytes());
@@ -224,7 +239,7 @@ impl KernelSpec {
 }
 
 /// Names of all containers that a unit reads and writes, in order of first appearance.
-fn touched(unit: &Unit) -> (Vec<String>, Vec<String>) {
+pub(crate) fn touched(unit: &Unit) -> (Vec<String>, Vec<String>) {
     match unit {
         Unit::Scope(scope) => (scope.reads().into_keys().collect(), scope.writes().into_keys().collect()),
         Unit::Operation(operation) => {

@@ -13,6 +13,7 @@ mod cancel;
 mod codegen_version;
 mod collapsed_dims;
 pub mod config_space;
+pub mod constant;
 pub mod contraction;
 pub mod convolutions;
 pub mod device;

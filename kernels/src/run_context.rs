@@ -12,6 +12,8 @@ pub struct RunContext<'a> {
     pub pool: &'a Pool,
     /// Asked between chunks of work.
     pub deadline: Option<Instant>,
+    /// Which values parameters have: a number of [`crate::constant::new_parameters`] while they are the same, or 0 where that is unknown.
+    pub parameters: u64,
 }
 
 impl RunContext<'_> {

@@ -45,6 +45,9 @@ pub struct Sdfg {
     pub about: String,
     /// Whether factors of f32 may lose all but 10 bits of their fractions (TF32) where a device multiplies them faster so.
     pub tf32: bool,
+    /// Whether convolutions by windows of 3×3 may be computed by Winograd's minimal filtering, whose sums round more
+    /// ([`crate::tolerance`]).
+    pub winograd: bool,
     /// Values of size symbols, bound late; `--set` changes them. Symbols and map indices meet in one expression, so a
     /// symbol is never called like an index: recipes and random programs use upper case.
     pub sizes: Bindings,
@@ -60,6 +63,7 @@ impl PartialEq for Sdfg {
         self.name == other.name
             && self.about == other.about
             && self.tf32 == other.tf32
+            && self.winograd == other.winograd
             && self.sizes == other.sizes
             && self.dims.iter().eq(other.dims.iter())
             && self.containers.iter().eq(other.containers.iter())
@@ -92,11 +96,12 @@ impl Sdfg {
 
     /// What it declares, without what it does.
     pub fn without_states(&self) -> Self {
-        let Sdfg { name, about, tf32, sizes, dims, containers, states: _ } = self;
+        let Sdfg { name, about, tf32, winograd, sizes, dims, containers, states: _ } = self;
         Sdfg {
             name: name.clone(),
             about: about.clone(),
             tf32: *tf32,
+            winograd: *winograd,
             sizes: sizes.clone(),
             dims: dims.clone(),
             containers: containers.clone(),

@@ -50,6 +50,8 @@ struct Program {
     about: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     tf32: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    winograd: bool,
     sizes: Bindings,
     dims: IndexMap<String, Expr>,
     containers: Vec<Container>,
@@ -113,6 +115,7 @@ impl From<&Sdfg> for Program {
             name: program.name.clone(),
             about: program.about.clone(),
             tf32: program.tf32,
+            winograd: program.winograd,
             sizes: program.sizes.clone(),
             dims: program.dims.clone(),
             containers: program.containers.values().cloned().collect(),
@@ -127,8 +130,8 @@ impl Program {
         if self.version != VERSION {
             return Err(JsonError::Version { found: self.version.to_string() }.to_string());
         }
-        let (tf32, sizes, dims) = (self.tf32, self.sizes, self.dims);
-        let mut program = Sdfg { name: self.name, about: self.about, tf32, sizes, dims, ..Sdfg::default() };
+        let (tf32, winograd, sizes, dims) = (self.tf32, self.winograd, self.sizes, self.dims);
+        let mut program = Sdfg { name: self.name, about: self.about, tf32, winograd, sizes, dims, ..Sdfg::default() };
         for container in self.containers {
             if program.containers.contains_key(&container.name) {
                 return Err(format!("the container `{}` is declared twice; rename one", container.name));

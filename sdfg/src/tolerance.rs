@@ -21,6 +21,8 @@
 //!   in f32 over a bf16 container that the same kernel has just written carries that rounding too. What a kernel is given
 //!   is exact: the oracle reads values that the container's type can hold ([`Dtype::rounded`]);
 //! - factors of f32 are exact unless the program lets them be TF32: then each of the two loses up to [`TF32`];
+//! - where the program allows Winograd's form, a convolution by windows of 3×3 counts as F(4×4, 3×3), the least exact of its forms: the sum
+//!   over channels and the transforms before and after it ([`TRANSFORMS`]), times what the transforms enlarge ([`GROWTH`]);
 //! - `magnitude` is the largest sum of absolute terms. It is not the result's own size where terms cancel, so it is
 //!   taken over the whole tensor: the largest |element| of what is computed and what is read for it.
 //!
@@ -46,6 +48,17 @@ pub const BLOCK: u64 = 512;
 
 /// Relative error of a factor that is rounded to TF32, whose fraction has 10 bits.
 pub const TF32: f64 = 1.0 / 1024.0;
+
+/// Taps of a window along each dim, for which convolutions have Winograd's form.
+const WINDOW: i64 = 3;
+
+/// By how much Winograd's F(4×4, 3×3) may enlarge a relative error of what it multiplies: along each dim the largest row of
+/// |Aᵀ| (|G|·1 ⊙ |Bᵀ|·1), which is 48, against the three products of a window (as in Barabasz et al., "Error Analysis and Improving the
+/// Accuracy of Winograd Convolution for Deep Neural Networks", theorem 2). For F(2×2, 3×3) it is (8 / 3)².
+pub const GROWTH: u64 = 16 * 16;
+
+/// Roundings of the transforms of F(4×4, 3×3) along two dims: four of a patch, four of a window, with its constants, five of results.
+pub const TRANSFORMS: u64 = 2 * (4 + 4 + 5);
 
 /// Unit roundoff of the type that kernels compute in for elements of `dtype`; integers and bits are computed in f32.
 fn accumulator(dtype: Dtype) -> f64 {
@@ -320,6 +333,9 @@ impl Chains<'_> {
             if let Some(combine) = memlet.wcr {
                 let terms = self.terms(memlet, around)?;
                 let in_blocks = combine == Combine::Sum && !multiplies(code);
+                let filtered =
+                    self.program.winograd && combine == Combine::Sum && multiplies(code) && self.walks_square(computation, around);
+                let terms = if filtered { terms.max(GROWTH * (terms / (WINDOW * WINDOW) as u64 + TRANSFORMS)) } else { terms };
                 chain.length = chain.length.saturating_add(if in_blocks { blocked(terms) } else { terms });
             }
             if self.program.tf32 && memlet.wcr.is_some() && multiplies(code) {
@@ -331,6 +347,17 @@ impl Chains<'_> {
             *held = longer(*held, chain);
         }
         Ok(())
+    }
+
+    /// Whether a computation reads windows of 3×3: two subscripts of one memlet have an index of three iterations beside another one.
+    fn walks_square(&self, computation: &Computation, around: &[Index]) -> bool {
+        let windowed = |e: &&crate::symbol::Expr| {
+            let symbols = e.symbols();
+            let walked: Vec<&Index> = around.iter().filter(|i| symbols.contains(&i.name)).collect();
+            walked.len() > 1 && walked.iter().any(|i| i.count().eval(&self.program.sizes) == Ok(WINDOW))
+        };
+        let square = |memlet: &crate::memlet::Memlet| memlet.point().into_iter().flatten().filter(windowed).count() == 2;
+        computation.reads.iter().any(|(_, memlet)| square(memlet))
     }
 
     /// Iterations that write one element: those of the indices that no subscript mentions.

@@ -75,6 +75,8 @@ pub enum Reason {
     SinglePoint { bytes: u64, limit: u64 },
     #[error("the kernel would run through {containers} containers at once, more than the {limit} that a core can prefetch")]
     TooManyStreams { containers: usize, limit: usize },
+    #[error("`{once}` reads parameters alone, so it runs once; in one kernel with `{each}` it would run in every step")]
+    RunsOnce { once: String, each: String },
     #[error("the program would move {bytes} bytes more")]
     MovesMore { bytes: u64 },
     #[error("`{contraction}` would find its operand `{data}` on chip, but {reader} needs it too, so it reaches memory all the same")]
@@ -160,6 +162,7 @@ impl Reason {
             Reason::Window { .. } => "the part of an intermediate result that one tile needs cannot be told from its subscripts",
             Reason::Recompute { .. } => "too much would be computed again at the borders of tiles",
             Reason::TilesMoveMore { .. } => "tiles would move more bytes",
+            Reason::RunsOnce { .. } => "one of them reads parameters alone and runs once",
             Reason::Levels { .. } => "more levels of intermediate results would be on chip than are allowed",
             Reason::NotWanted { .. } => "this program leaves a composed kernel out",
             Reason::FoundWrong => "with it the program computes something else",

@@ -46,7 +46,8 @@ pub fn on_cores(spec: &KernelSpec) -> Result<(), KernelError> {
 /// packed at once), `arithmetic` (`f32`: factors of bf16 are widened, not multiplied as pairs), `columns` (`across`: results
 /// are neighbours along rows of a product, not along its columns), `vector` (indices, the first of which that a group has is
 /// its innermost), `first` (the outer index whose tiles are walked outermost), `reduce` (`sequential` or `private`), `form` (`direct`:
-/// products read their factors where they lie; `streaming`: see [`crate::loopnest::streaming`]).
+/// products read their factors where they lie; `streaming`: see [`crate::loopnest::streaming`]), `winograd` (`2`, `4`: results along each
+/// dim of a tile of Winograd's form, which some convolutions have).
 ///
 /// # Errors
 /// Scopes without a matrix product; knobs that the scope does not have; scopes that cannot be generated.
@@ -80,6 +81,9 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         Some("across") => true,
         Some(other) => return Err(knob_error("columns", other, "across, or nothing")),
     };
+    if let Some(form) = config.knobs.get("winograd").filter(|form| !["2", "4"].contains(form) || !spec.winograd) {
+        return Err(knob_error("winograd", form, "2 and 4, if the program allows it"));
+    }
     let found = layers::layers(&flattened).filter(|_| layers::is_wanted(config));
     let (sequential, direct) = mark(spec, config, &mut flattened, (private, found.is_some()))?;
     let (is_layers, folds) = (found.is_some(), found.unwrap_or_default());

@@ -10,6 +10,7 @@ use crate::loopnest::{self, BankedRows, NestStatement};
 use crate::maps::flatten::{Flat, Flattened, IndexRange, statements};
 use crate::mixed_radix::{MixedRadix, layouts};
 use crate::processor::pairs;
+use crate::tiles::windows::{FORMS, is_square};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Dtype, Layout};
 use std::collections::BTreeSet;
@@ -91,6 +92,8 @@ pub struct TileSpace {
     single: bool,
     /// Whether factors are read where they lie.
     direct: bool,
+    /// Results of a tile of Winograd's form along each dim, of every form that is tried; 0 is the sum of products itself.
+    pub(super) forms: &'static [i64],
 }
 
 impl TileSpace {
@@ -135,6 +138,7 @@ impl TileSpace {
             is_product(&flat.statement, &is_index, &seen, &everywhere, direct)
         };
         let found: Vec<&Flat> = statements.iter().filter(product).collect();
+        let forms = if direct && spec.winograd && found.iter().any(|flat| is_square(flat)) { &FORMS[..] } else { &FORMS[..1] };
         let flop = found.iter().map(|f| 2.0 * f.inner.iter().chain(&outer).map(|r| r.count as f64).product::<f64>()).sum();
         let elements = |t: &loopnest::NestTensor| t.shape.iter().product::<i64>();
         let local = match tiles.banks {
@@ -186,6 +190,7 @@ impl TileSpace {
             tiles,
             single,
             direct,
+            forms,
             tensors,
             bytes,
             outer,
@@ -460,7 +465,7 @@ impl ConfigSpace for TileSpace {
 
     fn count(&self) -> u64 {
         if self.direct {
-            let knobs = (CHANNELS.len() * PLACES.len() * self.reduces.len()) as u64;
+            let knobs = (CHANNELS.len() * PLACES.len() * self.reduces.len() * self.forms.len()) as u64;
             return layouts(&self.tensors).saturating_mul(knobs);
         }
         let Tiles { short, long, depths, .. } = self.tiles;
@@ -471,10 +476,10 @@ impl ConfigSpace for TileSpace {
     fn config(&self, n: u64) -> KernelConfig {
         let mut digits = MixedRadix::of(n, self.count());
         if self.direct {
-            let reduce = self.reduces[digits.below(self.reduces.len())];
+            let (form, reduce) = (self.forms[digits.below(self.forms.len())], self.reduces[digits.below(self.reduces.len())]);
             let (channels, places) = (CHANNELS[digits.below(CHANNELS.len())], PLACES[digits.below(PLACES.len())]);
             let config = KernelConfig { layouts: digits.layouts(&self.tensors), knobs: Knobs::default() };
-            let mut knobs = self.walk_windows(&config, channels, places);
+            let mut knobs = self.walk_windows(&config, channels, places, form);
             if self.reduces.len() > 1 {
                 knobs = knobs.with("reduce", reduce);
             }

@@ -4,8 +4,27 @@
 use super::space::{CHANNELS, Outer, PLACES, Side, TileSpace, divided, size};
 use crate::images::lanes;
 use crate::loopnest::matmul_pattern::factors;
-use sdfg::Layout;
+use crate::loopnest::{Element, slope};
+use crate::maps::flatten::Flat;
 use sdfg::config::{KernelConfig, Knobs};
+use sdfg::{Expr, Layout};
+
+/// Results of a tile of Winograd's form along each dim, which the knob `winograd` names; 0 is a sum of products.
+pub const FORMS: [i64; 3] = [0, 4, 2];
+
+/// Whether a product is a convolution by windows of 3×3 with stride 1.
+pub fn is_square(flat: &Flat) -> bool {
+    let taps = |e: &Expr| {
+        let mut all = e.symbols();
+        all.retain(|name| slope(e, name) == Some(Expr::Int(1)));
+        all.len() == 2 && flat.inner.iter().any(|r| r.count == 3 && all.contains(&r.index))
+    };
+    flat.statement.reads.iter().any(|(_, e)| e.subscripts.iter().filter(|s| taps(s)).count() == 2)
+}
+
+/// What the forms are thought to cost beside sums of products, in tiles that are equally good: little enough that of the first
+/// configurations some have each form.
+const FAVOURS: [(&str, f64); 2] = [("4", 0.999), ("2", 1.001)];
 
 impl TileSpace {
     /// The side of output channels: that of the factor that walks no windows. Where it has no index of its own, channels are in all
@@ -39,17 +58,18 @@ impl TileSpace {
         }
     }
 
-    /// Knobs for tiles of so many output channels and places.
-    pub fn walk_windows(&self, config: &KernelConfig, channels: i64, places: i64) -> Knobs {
+    /// Knobs for tiles of so many output channels and places, in the sum of products itself or in Winograd's form.
+    pub fn walk_windows(&self, config: &KernelConfig, channels: i64, places: i64, form: i64) -> Knobs {
         let layout = self.written.first().map(|n| self.layout(config, &self.tensors[*n].data)).unwrap_or_default();
         let own = self.channels();
         let (of_channels, of_places): (Vec<&Outer>, Vec<&Outer>) = self.outer.iter().partition(|o| o.side == own);
         let mut sizes = Vec::new();
         self.fill_windows(of_channels, channels, lanes(), &layout, &mut sizes);
         let of_places = of_places.into_iter().filter(|o| o.side != Side::Point).collect();
-        self.fill_windows(of_places, places, 1, &layout, &mut sizes);
+        self.fill_windows(of_places, places, form.max(1), &layout, &mut sizes);
         let tile: Vec<String> = sizes.iter().map(|(index, size)| format!("{index}:{size}")).collect();
         let knobs = Knobs::default().with("tile", tile.join(",")).with("form", "direct");
+        let knobs = if form > 0 { knobs.with("winograd", form) } else { knobs };
         match self.vectors(config, &layout) {
             vectors if vectors.is_empty() => knobs,
             vectors => knobs.with("vector", vectors.join(",")),
@@ -58,6 +78,11 @@ impl TileSpace {
 
     /// Predicted bytes, weighted by what each layout costs: results that are turned, factors that are packed, and workers without a tile.
     pub fn cost_of_windows(&self, config: &KernelConfig) -> f64 {
+        let form = match config.knobs.get("winograd") {
+            Some(_) if !self.has_vectors(config) => return f64::INFINITY,
+            Some(form) => FAVOURS.iter().find(|(of, _)| *of == form).map_or(1.0, |(_, favour)| *favour),
+            None => 1.0,
+        };
         let own = self.channels();
         let channel = |dim: &str| self.outer.iter().any(|o| o.side == own && o.dim == dim);
         let mut total = 0.0;
@@ -84,6 +109,14 @@ impl TileSpace {
             self.outer.iter().filter(|o| (o.side == own) == side).map(|o| size(tile, &o.range.index) as f64).product::<f64>()
         };
         let usual = (of(true) / CHANNELS[0] as f64).log2().abs() * 0.01 + (of(false) / PLACES[0] as f64).log2().abs() * 0.01;
-        total * idle * (1.0 + usual)
+        total * idle * (1.0 + usual) * form
+    }
+
+    /// Whether images and results have vectors of channels, as Winograd's form needs.
+    fn has_vectors(&self, config: &KernelConfig) -> bool {
+        let windowed = |e: &Element| e.fill.is_some() || e.subscripts.iter().any(|s| s.symbols().len() > 1);
+        let images = self.products.iter().flat_map(|s| &s.reads).filter(|(_, e)| windowed(e)).map(|(_, e)| self.spec.root(&e.data));
+        let written = self.written.iter().map(|n| self.tensors[*n].data.as_str());
+        images.chain(written).all(|data| !self.layout(config, data).is_plain())
     }
 }

@@ -433,7 +433,7 @@ fn a_kernel_runs_a_configuration_on_its_arguments() {
         }
         let kernel = ContractionKernel::new(&spec, &config, 2).unwrap();
         let pointers: Vec<*mut u8> = buffers.iter_mut().map(AlignedBuffer::as_mut_ptr).collect();
-        let context = RunContext { seed: 0, step: 0, dropout: true, pool: &pool, deadline: None };
+        let context = RunContext { seed: 0, step: 0, dropout: true, pool: &pool, deadline: None, parameters: 0 };
         // SAFETY: buffers made for the kernel's arguments in the configuration's layouts.
         assert_eq!(unsafe { kernel.run(&pointers, &context) }.unwrap(), Completion::Done);
         let out = buffers[2].unpack(&spec.containers["C"], &config.layouts["C"], &spec.shape("C").unwrap()).unwrap();

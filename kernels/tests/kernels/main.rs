@@ -24,3 +24,4 @@ mod precompile;
 mod tiles;
 mod window_reduction;
 mod windows;
+mod winograd;

@@ -111,7 +111,7 @@ fn relayout_moves_every_element() -> Result<(), Failure> {
         let kernel = cpu::relayout::relayout("x", container.dtype, &dims, &from, &to, &toolchain)?;
         let (mut source, mut target) = (AlignedBuffer::of(&container, &shape, &from)?, AlignedBuffer::of(&container, &shape, &to)?);
         source.pack(&container, &from, &array)?;
-        let context = RunContext { seed: 0, step: 0, dropout: false, pool: &pool, deadline: None };
+        let context = RunContext { seed: 0, step: 0, dropout: false, pool: &pool, deadline: None, parameters: 0 };
         // SAFETY: both buffers hold the container in its layout.
         unsafe { kernel.run(&[source.as_mut_ptr(), target.as_mut_ptr()], &context) }?;
         assert_eq!(target.unpack(&container, &to, &shape)?, array, "{to}");
@@ -123,7 +123,7 @@ fn relayout_moves_every_element() -> Result<(), Failure> {
 #[test]
 fn turned_relayouts_move_every_element() -> Result<(), Failure> {
     let (pool, toolchain) = (Pool::new(2)?, toolchain()?);
-    let context = RunContext { seed: 0, step: 0, dropout: false, pool: &pool, deadline: None };
+    let context = RunContext { seed: 0, step: 0, dropout: false, pool: &pool, deadline: None, parameters: 0 };
     let mut ran = 0;
     for shape in [[3, 32, 48], [2, 17, 35], [1, 1, 40], [40, 2, 1], [64, 16, 5]] {
         let names = ["a", "b", "c"];

@@ -69,7 +69,7 @@ fn a_deadline_in_the_past_stops_a_kernel() -> Result<(), Failure> {
     }
     let pointers: Vec<*mut u8> = buffers.iter_mut().map(AlignedBuffer::as_mut_ptr).collect();
     let pool = Pool::new(2)?;
-    let context = RunContext { seed: 0, step: 0, dropout: true, pool: &pool, deadline: Some(Instant::now()) };
+    let context = RunContext { seed: 0, step: 0, dropout: true, pool: &pool, deadline: Some(Instant::now()), parameters: 0 };
     // SAFETY: one buffer for each argument, in its natural layout.
     assert_eq!(unsafe { kernel.run(&pointers, &context) }?, Completion::DeadlineExceeded);
     // SAFETY: a kernel looks at no pointer before it has counted them.

@@ -37,6 +37,8 @@ pub struct Header {
     pub dtype: Dtype,
     /// Whether f32 may be multiplied as TF32.
     pub tf32: bool,
+    /// Whether convolutions by windows of 3×3 may be computed by Winograd's minimal filtering.
+    pub winograd: bool,
     /// Whether dropouts drop anything.
     pub dropout: bool,
     /// Whether everything is stored in `dtype`, see [`Overrides`](super::Overrides).

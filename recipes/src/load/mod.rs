@@ -271,7 +271,7 @@ fn train(header: &Header, outputs: &[String], problems: &mut Problems) -> Option
 fn build(header: &Header, steps: Steps, outputs: &[String], problems: &mut Problems) -> Sdfg {
     let mut program = Sdfg::new(&header.model);
     program.about = header.about.clone();
-    program.tf32 = header.tf32;
+    (program.tf32, program.winograd) = (header.tf32, header.winograd);
     program.dims = header.dims.clone();
     program.sizes = header.sizes.clone();
     for (name, tensor) in header.tensors.iter().filter(|(_, t)| t.role != Role::Transient) {

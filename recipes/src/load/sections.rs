@@ -13,12 +13,13 @@ use super::{Overrides, lexer, number, parser, sizes, value};
 use indexmap::IndexMap;
 use sdfg::{Bindings, Bounds, Dtype, Role, Scalar};
 
-pub const KEYS: [&str; 14] = [
+pub const KEYS: [&str; 15] = [
     "model",
     "about",
     "dims",
     "dtype",
     "tf32",
+    "winograd",
     "constants",
     "inputs",
     "parameters",
@@ -56,6 +57,7 @@ impl Header {
             about: String::new(),
             dtype: Dtype::F32,
             tf32: false,
+            winograd: false,
             dropout: !overrides.no_dropout,
             narrow: overrides.narrow,
             dims: IndexMap::new(),
@@ -102,10 +104,12 @@ impl Header {
             header.dtype = dtype;
         }
         header.dtype = overrides.dtype.unwrap_or(header.dtype);
-        match find("tf32").map(|node| (&node.value, node.place)) {
-            Some((YamlValue::Bool(tf32), _)) => header.tf32 = *tf32,
-            Some((_, place)) => wrong(problems, place, "`tf32`", "true or false"),
-            None => {}
+        for (name, allowed) in [("tf32", &mut header.tf32), ("winograd", &mut header.winograd)] {
+            match find(name).map(|node| (&node.value, node.place)) {
+                Some((YamlValue::Bool(said), _)) => *allowed = *said,
+                Some((_, place)) => wrong(problems, place, &format!("`{name}`"), "true or false"),
+                None => {}
+            }
         }
         if let Some(node) = find("dims") {
             let entries = declarations(node, "`dims`", problems);

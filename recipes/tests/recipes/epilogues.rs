@@ -116,7 +116,7 @@ fn equals_the_oracle(variant: &Variant) -> usize {
             }
             let kernel = device.compile(&spec, &config).expect("a kernel");
             let pointers: Vec<*mut u8> = buffers.iter_mut().map(AlignedBuffer::as_mut_ptr).collect();
-            let context = RunContext { seed: RUN.seed, step: RUN.step, dropout: RUN.dropout, pool: &pool, deadline: None };
+            let context = RunContext { seed: RUN.seed, step: RUN.step, dropout: RUN.dropout, pool: &pool, deadline: None, parameters: 0 };
             // SAFETY: one buffer for each argument, in the configuration's layouts.
             unsafe { kernel.run(&pointers, &context) }.expect("a run");
             for (argument, buffer) in spec.arguments().iter().zip(&buffers).filter(|(a, _)| a.access == ArgumentAccess::Write) {

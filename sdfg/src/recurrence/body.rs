@@ -85,7 +85,8 @@ pub(super) fn close(
     }
     let name = carried.iter().next().or_else(|| containers.keys().next()).map(|data| format!("{data}.loop")).unwrap_or_default();
     let mut inner = Sdfg::new(&name);
-    (inner.tf32, inner.sizes, inner.dims) = (program.tf32, program.sizes.clone(), program.dims.clone());
+    (inner.tf32, inner.winograd) = (program.tf32, program.winograd);
+    (inner.sizes, inner.dims) = (program.sizes.clone(), program.dims.clone());
     containers.into_values().for_each(|container| inner.add_container(container));
     let state = inner.add_state(stage);
     let is_output = |inner: &Sdfg, data: &str| inner.containers.get(data).is_some_and(|c| c.role != Role::Transient);

@@ -2,7 +2,7 @@
 //! printed, handles included.
 //!
 //! ```text
-//! program softmax about "over the last dim" tf32 {              # f32 may be multiplied as TF32
+//! program softmax about "over the last dim" tf32 {              # f32 may be multiplied as TF32; `winograd` after it
 //!   sizes h=2, k=5
 //!   dims h, k, j=k                                  # `h` is short for `h=h`
 //!   input x[h, k] f32 from "softmax.yaml":6:3

@@ -91,6 +91,7 @@ fn program(cursor: &mut Cursor) -> Result<Sdfg, TextError> {
         program.about = cursor.want_name("a sentence in quotes")?;
     }
     program.tf32 = cursor.eat_word("tf32");
+    program.winograd = cursor.eat_word("winograd");
     cursor.want("{")?;
     let (mut states, mut transitions) = (Vec::new(), Vec::new());
     while !cursor.eat("}") {

@@ -30,7 +30,8 @@ fn show_program(program: &Sdfg, depth: usize, into: &mut String) {
     let mut line = |text: String| _ = writeln!(into, "{pad}{text}");
     let about = if program.about.is_empty() { String::new() } else { format!(" about {}", quoted(&program.about)) };
     let tf32 = if program.tf32 { " tf32" } else { "" };
-    line(format!("program {}{about}{tf32} {{", name(&program.name)));
+    let winograd = if program.winograd { " winograd" } else { "" };
+    line(format!("program {}{about}{tf32}{winograd} {{", name(&program.name)));
     if !program.sizes.is_empty() {
         line(format!("  sizes {}", list(&program.sizes, |(symbol, value)| format!("{}={value}", name(symbol)))));
     }

@@ -18,6 +18,7 @@
 
 use crate::fusion::iteration_space::{Statement, all_indices, correspondence, rebuild, shared_indices, statements};
 use crate::fusion::local_copies::unify_copies;
+use crate::fusion::once::all_or_none;
 use crate::fusion::pairs::PairSearch;
 use crate::fusion::single_point::{points, shared_among_cores};
 use crate::pass::{Context, Loops, Pass, Rewritten, Stopped};
@@ -112,7 +113,9 @@ fn pair(program: &Sdfg, units: &UnitOrder, first: Slot, second: Slot) -> Result<
         let scope = state.scope(unit.node).ok_or_else(|| Reason::Unsupported(format!("the inside of `{}` has a cycle", unit.name)))?;
         Ok((unit.node, scope))
     };
-    let parts = [scope_of(units.unit(first))?, scope_of(units.unit(second))?];
+    let [a, b] = [units.unit(first), units.unit(second)];
+    all_or_none(program, state, &[(a.node, a.name.as_str()), (b.node, b.name.as_str())])?;
+    let parts = [scope_of(a)?, scope_of(b)?];
     let patch = fuse(program, units.id, &parts)?;
     let several = parts.iter().any(|(_, scope)| points(scope, program) != Some(1));
     let bytes = units.unit(first).bytes.max(units.unit(second).bytes);

@@ -8,5 +8,6 @@ pub mod greedy;
 pub mod grouped_gemm;
 pub mod iteration_space;
 mod local_copies;
+mod once;
 pub(crate) mod pairs;
 mod single_point;

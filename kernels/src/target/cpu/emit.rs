@@ -87,7 +87,9 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
                 if epilogue.is_some() {
                     made.extend(groups.next().iter().flat_map(|next| &next.statements).map(|s| s.write.data.as_str()));
                 }
-                printer.direct(group, epilogue, 1)?;
+                if !printer.winograd(group, epilogue.as_ref(), 1)? {
+                    printer.direct(group, epilogue, 1)?;
+                }
             }
             true => printer.gemm(group, 1)?,
             false if printer.window_reduction(group, 1)? => {}

@@ -15,7 +15,9 @@ use crate::run_context::{Completion, RunContext};
 use crate::runtime::{dropout, stream};
 use crate::target::cpu::compile::{Entry, Host, Toolchain};
 use crate::target::cpu::emit::{CSource, emit};
+use crate::target::cpu::kept::{KeptOperands, KeptPacking};
 use sdfg::config::KernelConfig;
+use std::sync::Arc;
 
 /// Parts into which each worker's share is cut, so that fast workers help slow ones and deadlines are seen.
 const PARTS: i64 = 8;
@@ -34,6 +36,8 @@ pub struct MapKernel {
     /// What the points touch.
     touched: PartitionedNest,
     rows: NamedRows,
+    /// What is kept of packed operands, if all of these hold the same in every step.
+    keep: Option<KeptPacking>,
 }
 
 /// Generates, compiles and loads a loop nest.
@@ -65,11 +69,13 @@ fn of_nest(spec: &KernelSpec, source: CSource, touched: PartitionedNest, toolcha
     for argument in &arguments {
         bytes += argument.dtype.bytes(spec.shape(&argument.data)?.iter().product::<usize>() as u64);
     }
+    let constant = |n: &usize| arguments.get(*n).is_some_and(|a| spec.constants.contains(&a.data));
     let mut kernel = MapKernel {
         stages: stages(&source, &entry),
         phases: vec![],
         touched,
         rows: NamedRows::default(),
+        keep: (!source.packed.is_empty() && source.packed.iter().all(constant)).then(KeptPacking::default),
         name: spec.name.clone(),
         arguments: arguments.len(),
         source,
@@ -173,6 +179,12 @@ fn stages(source: &CSource, entry: &Entry) -> Vec<KernelStage> {
 }
 
 impl MapKernel {
+    /// The memory in which this run finds its packed operands, if that is kept.
+    fn kept(&self, run: &PhaseRun) -> Option<Arc<KeptOperands>> {
+        let operands = || self.source.packed.iter().filter_map(|n| run.arguments.get(*n)).map(|pointer| pointer.addr()).collect();
+        self.keep.as_ref()?.at(operands(), self.source.prepared, run.context.parameters)
+    }
+
     /// # Safety
     /// As for [`Executable::work`].
     unsafe fn prepare(&self, worker: usize, share: WorkerShare, run: &PhaseRun, pointers: &[*mut u8]) {
@@ -318,12 +330,20 @@ impl Executable for MapKernel {
     }
 
     unsafe fn work(&self, phase: usize, worker: usize, share: WorkerShare, run: &PhaseRun) -> bool {
-        let pointers: Vec<*mut u8> = run.arguments.iter().copied().chain([run.memory.shared]).collect();
+        let (kept, parameters) = (self.kept(run), run.context.parameters);
+        let shared = kept.as_ref().map_or(run.memory.shared, |kept| kept.address());
+        let pointers: Vec<*mut u8> = run.arguments.iter().copied().chain([shared]).collect();
         // SAFETY (all): as promised by the caller.
         unsafe {
             match self.stages[phase] {
+                KernelStage::Prepare if kept.as_ref().is_some_and(|kept| kept.is_of(parameters)) => {}
                 KernelStage::Prepare => self.prepare(worker, share, run, &pointers),
-                KernelStage::Points => return self.points(worker, share, run, &pointers),
+                KernelStage::Points => {
+                    if let Some(kept) = kept {
+                        kept.is_whole(parameters);
+                    }
+                    return self.points(worker, share, run, &pointers);
+                }
                 KernelStage::Combine(from, to) => {
                     (from..to).for_each(|which| self.combine(which, 0, self.source.partials[which].steps, run, &pointers));
                 }

@@ -10,6 +10,7 @@ pub(crate) mod executable;
 pub(crate) mod gemm;
 pub mod gemm_library;
 mod gemm_space;
+mod kept;
 pub mod maps;
 mod prefetch;
 pub mod relayout;

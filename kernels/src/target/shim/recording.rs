@@ -133,7 +133,7 @@ pub struct Replay {
 impl Recording for Replay {
     fn run(&self, run: &Run) -> Result<(), KernelError> {
         let number = self.runs.fetch_add(1, Ordering::Relaxed);
-        let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool: &self.pool, deadline: None };
+        let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool: &self.pool, deadline: None, parameters: 0 };
         let (mut next, mut marked, mut draws) = ([0; STREAMS], BTreeSet::new(), 0u32);
         while (0..STREAMS).any(|s| next[s] < self.streams[s].len()) {
             let free = |s: &usize| match self.streams[*s].get(next[*s]) {

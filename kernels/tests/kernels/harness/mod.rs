@@ -113,7 +113,7 @@ impl Reference {
         for pair in pairs {
             pointers[place(&pair.written)?] = pointers[place(&pair.read)?];
         }
-        let context = RunContext { seed: RUN.seed, step: RUN.step, dropout: RUN.dropout, pool, deadline: None };
+        let context = RunContext { seed: RUN.seed, step: RUN.step, dropout: RUN.dropout, pool, deadline: None, parameters: 0 };
         // SAFETY: one buffer for each argument, in the configuration's layouts, shared where it says so.
         assert_eq!(unsafe { kernel.run(&pointers, &context) }?, Completion::Done);
         for pair in pairs {

@@ -238,7 +238,7 @@ fn outcome(
     }
     let executable = device.compile(spec, config)?;
     let pointers: Vec<*mut u8> = memories.iter_mut().map(|(_, memory, _, _)| memory.address()).collect();
-    let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
+    let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None, parameters: 0 };
     // SAFETY: one piece of memory for each argument, as large as its container in its layout.
     unsafe { executable.run(&pointers, &context)? };
     let written = memories.iter().filter(|(argument, _, _, _)| argument.access == ArgumentAccess::Write);

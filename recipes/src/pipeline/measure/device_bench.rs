@@ -87,6 +87,8 @@ pub struct DeviceBench<'a> {
     pub until: Option<Instant>,
     /// How long workers waited for cores in the last runs; `None` where the system does not tell.
     queued: Option<Duration>,
+    /// Which values the operands of timed runs have ([`RunContext::parameters`]).
+    parameters: u64,
     /// Seconds of compilation for each configuration in recent batches.
     pace: Option<f64>,
     /// Once set, nothing is compiled ahead.
@@ -121,6 +123,7 @@ impl<'a> DeviceBench<'a> {
             until: None,
             pace: None,
             queued: None,
+            parameters: 0,
             interrupt: None,
             spent: PhaseTimes::default(),
             unwanted: Arc::default(),
@@ -193,7 +196,7 @@ impl<'a> DeviceBench<'a> {
     }
 
     fn context(&self, deadline: Option<Instant>) -> RunContext<'a> {
-        RunContext { seed: RUN.seed, step: RUN.step, dropout: RUN.dropout, pool: self.pool, deadline }
+        RunContext { seed: RUN.seed, step: RUN.step, dropout: RUN.dropout, pool: self.pool, deadline, parameters: self.parameters }
     }
 
     fn kernel(&self, name: &str) -> Result<&'a SweptKernel, Fault> {
@@ -446,6 +449,8 @@ impl DeviceBench<'_> {
     fn timed(&mut self, name: &str, config: &KernelConfig, give_up: Duration) -> Result<TimingResult, Fault> {
         let (began, waited) = (Instant::now(), self.device.compile_wait());
         let (executable, rooms) = self.compiled(name, config)?;
+        // Operands have changed places; what is packed of weights is packed before the first sample.
+        self.parameters = kernels::constant::new_parameters();
         let operands = self.operands.take(&rooms, self.device, SEED).map_err(|e| Fault::Device(e.to_string()))?;
         PhaseTimes::without(&mut self.spent.loading, began, self.device.compile_wait().saturating_sub(waited));
         let pointers: Vec<*mut u8> = operands.iter().map(|n| self.operands.address(*n)).collect();

@@ -149,7 +149,7 @@ pub struct SweepInput {
 pub fn build_problem(program: &Sdfg, device: &dyn Device) -> Result<SweepInput, PipelineError> {
     let _phase = enter(CommandPhase::Enumerate);
     let mut kernels = swept_kernels(program, device)?;
-    let once = Once::of(program)?;
+    let once = Once::of(program);
     for kernel in &mut kernels {
         kernel.once = once.kernels.contains(&kernel.spec.name);
     }

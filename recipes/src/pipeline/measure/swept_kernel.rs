@@ -65,10 +65,10 @@ pub fn rank_all(kernels: &[&SweptKernel]) {
 
 impl SweptKernel {
     pub fn new(program: &Sdfg, state: StateId, unit: &Unit, device: &dyn Device) -> Result<Self, PipelineError> {
-        SweptKernel::within(program, KernelSpecs::of(program), (state, unit), device)
+        SweptKernel::within(program, &KernelSpecs::of(program), (state, unit), device)
     }
 
-    fn within(program: &Sdfg, specs: KernelSpecs, (state, unit): (StateId, &Unit), device: &dyn Device) -> Result<Self, PipelineError> {
+    fn within(program: &Sdfg, specs: &KernelSpecs, (state, unit): (StateId, &Unit), device: &dyn Device) -> Result<Self, PipelineError> {
         let spec = specs.spec(unit)?;
         let space = device.space(&spec)?;
         let backward = program.state(state).is_some_and(|s| s.name == "backward");
@@ -258,7 +258,7 @@ const SEEDS: usize = 6;
 /// Every kernel of a program, in execution order.
 pub fn swept_kernels(program: &Sdfg, device: &dyn Device) -> Result<Vec<SweptKernel>, PipelineError> {
     let specs = KernelSpecs::of(program);
-    program.units().iter().map(|(state, _, unit)| SweptKernel::within(program, specs, (*state, unit), device)).collect()
+    program.units().iter().map(|(state, _, unit)| SweptKernel::within(program, &specs, (*state, unit), device)).collect()
 }
 
 /// One relayout space for each container that kernels touch and that has more than one layout. Generated kernels cannot copy bits, so

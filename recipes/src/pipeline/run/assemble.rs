@@ -87,7 +87,7 @@ pub(crate) fn assemble(
     streams: usize,
     results: Results,
 ) -> Result<Assembly, PipelineError> {
-    let once = Once::of(program)?;
+    let once = Once::of(program);
     let mut assembler = Assembler { program, configuration, device, slots: vec![], held: BTreeMap::new(), drafts: vec![], once, results };
     assembler.draft()?;
     // Boundary containers exist even if no kernel touches them.

@@ -5,10 +5,11 @@ use super::execute::{Execution, window};
 use super::launch::{Slot, SlotPlace};
 use super::replaced::Values;
 use crate::pipeline::PipelineError;
+use kernels::constant::new_parameters;
 use kernels::pool::Pool;
 use ndarray::ArrayD;
 use sdfg::interpret::{Run, Tensors};
-use sdfg::{Container, Sdfg};
+use sdfg::{Container, Role, Sdfg};
 
 impl Execution {
     pub fn program(&self) -> &Sdfg {
@@ -22,6 +23,9 @@ impl Execution {
     pub fn give(&mut self, tensors: &Tensors) -> Result<(), PipelineError> {
         for (name, tensor) in tensors {
             let Some(container) = self.program.containers.get(name) else { continue };
+            if container.role == Role::Parameter {
+                self.parameters = new_parameters();
+            }
             match &container.view {
                 None => self.put(name, tensor)?,
                 // A part of a tensor that holds several inputs.

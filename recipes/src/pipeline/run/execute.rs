@@ -14,6 +14,7 @@ use crate::pipeline::oracle::{tensors::given, tensors::results};
 use crate::timings::{CommandPhase, during};
 use bench::memory::MemoryMap;
 use kernels::MemberTimes;
+use kernels::constant::new_parameters;
 use kernels::device::{Device, DeviceMemory, Recording};
 use kernels::executable::Resources;
 use kernels::pool::{Pool, Working};
@@ -71,6 +72,8 @@ pub struct Execution {
     pub replaced: Vec<Replaced>,
     /// What they were loaded with.
     loaded: Values,
+    /// Which values parameters have ([`RunContext::parameters`]).
+    pub(super) parameters: u64,
 }
 
 impl Execution {
@@ -131,13 +134,14 @@ impl Execution {
             map,
             replaced,
             loaded: Values::default(),
+            parameters: new_parameters(),
         })
     }
 
     /// Puts inputs and parameters into place. Tensors are in the recipe's dim order.
     pub fn load(&mut self, tensors: &Tensors) -> Result<(), PipelineError> {
-        let constant = Once::of(&self.program)?.containers;
-        self.done_once = DoneOnce::default();
+        let constant = Once::of(&self.program).containers;
+        (self.done_once, self.parameters) = (DoneOnce::default(), new_parameters());
         for (data, array) in whole_tensors(&self.program, tensors)? {
             let Some(container) = self.program.containers.get(&data) else { continue };
             if let Some(Slot { layout, bytes, place: SlotPlace::Held(memory), .. }) =
@@ -173,7 +177,8 @@ impl Execution {
                 *memory = self.device.memory(slot.bytes)?;
             }
         }
-        let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
+        let context =
+            RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None, parameters: self.parameters };
         let (pointers, held) = (self.pointers(), pool.hold());
         let mut ms = 0.0;
         for launch in &self.once {
@@ -305,7 +310,8 @@ impl Execution {
             Some(packs) => packs,
             None => Packs::of(&self.launches, &self.slots, pool.workers()),
         };
-        let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
+        let context =
+            RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None, parameters: self.parameters };
         let mut times = StepTimes::default();
         let (pointers, held) = (self.pointers(), pool.hold());
         let groups = packs.groups();
@@ -335,7 +341,8 @@ impl Execution {
     /// Runs one step, launch by launch, and times each launch: once, or as the median of `again` runs after the first.
     pub fn apart(&mut self, pool: &Pool, run: &Run, again: usize) -> Result<StepTimes, PipelineError> {
         self.run_once(pool, run)?;
-        let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
+        let context =
+            RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None, parameters: self.parameters };
         let mut times = StepTimes::default();
         let (pointers, _held) = (self.pointers(), pool.hold());
         if cfg!(debug_assertions) {
@@ -375,7 +382,8 @@ impl Execution {
     /// Times are medians over this number of steps, in which each kernel runs by itself.
     pub fn members(&mut self, pool: &Pool, run: &Run, times: usize) -> Result<Vec<Vec<MemberTimes>>, PipelineError> {
         self.run_once(pool, run)?;
-        let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
+        let context =
+            RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None, parameters: self.parameters };
         let (pointers, held) = (self.pointers(), pool.hold());
         let mut samples: Vec<Vec<Vec<f64>>> = vec![vec![]; self.launches.len()];
         let mut found: Vec<Vec<MemberTimes>> = vec![vec![]; self.launches.len()];
@@ -404,7 +412,8 @@ impl Execution {
 
     /// Records the forward pass, and both passes. A recording serves every seed and step.
     pub(super) fn record(&mut self, pool: &Pool, run: &Run) -> Result<Option<[Box<dyn Recording>; 2]>, PipelineError> {
-        let context = RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None };
+        let context =
+            RunContext { seed: run.seed, step: run.step, dropout: run.dropout, pool, deadline: None, parameters: self.parameters };
         let pointers = self.pointers();
         let part = |passes: &[Direction]| {
             let launches: Vec<&Launch> = self.launches.iter().filter(|l| passes.contains(&l.pass)).collect();

@@ -1,9 +1,8 @@
 //! Kernels that run once, before the first step. In a program without a backward pass parameters are the same in every step, so kernels
 //! that read nothing but parameters, or results of such kernels, run when the parameters have been loaded.
 
-use crate::pipeline::PipelineError;
-use kernels::{ArgumentAccess, KernelSpecs};
-use sdfg::{Op, Role, Sdfg, Unit};
+use kernels::constant::StepConstants;
+use sdfg::Sdfg;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,63 +17,9 @@ pub struct Once {
 
 impl Once {
     /// Nothing for programs with a backward pass, or that write a parameter.
-    ///
-    /// # Errors
-    /// A unit that is no kernel.
-    pub fn of(program: &Sdfg) -> Result<Once, PipelineError> {
-        let mut specs = Vec::new();
-        let all = KernelSpecs::of(program);
-        for (state, _, unit) in program.units() {
-            if program.state(state).is_some_and(|s| s.name == "backward") {
-                return Ok(Once::default());
-            }
-            specs.push(all.spec(&unit)?);
-        }
-        let role = |data: &str| program.containers.get(data).map(|c| c.role);
-        let mut once = Once::of_parameters(program);
-        // Containers that some kernel writes in every step.
-        let mut changing: BTreeSet<String> = BTreeSet::new();
-        for spec in &specs {
-            let arguments = spec.arguments();
-            let (written, read): (Vec<_>, Vec<_>) = arguments.iter().partition(|a| a.access == ArgumentAccess::Write);
-            if written.iter().any(|a| role(&a.data) == Some(Role::Parameter)) {
-                return Ok(Once::default());
-            }
-            let constant = !read.is_empty()
-                && read.iter().all(|a| once.containers.contains(&a.data))
-                && written.iter().all(|a| role(&a.data) == Some(Role::Transient) && !changing.contains(&a.data))
-                && !draws(&spec.unit);
-            let written = written.iter().map(|a| a.data.clone());
-            if constant {
-                once.containers.extend(written);
-                once.kernels.insert(spec.name.clone());
-            } else {
-                // What is written in parts, by kernels of both kinds, changes.
-                let written: BTreeSet<String> = written.collect();
-                if written.iter().any(|data| once.containers.contains(data)) {
-                    return Ok(Once { kernels: BTreeSet::new(), ..Once::of_parameters(program) });
-                }
-                changing.extend(written);
-            }
-        }
-        Ok(once)
-    }
-
-    /// The parameters alone, without those that the step replaces.
-    fn of_parameters(program: &Sdfg) -> Once {
-        let replaced: BTreeSet<&String> = program.containers.values().filter_map(|c| c.replaces.as_ref()).collect();
-        let is_constant = |c: &&sdfg::Container| c.role == Role::Parameter && c.view.is_none() && !replaced.contains(&c.name);
-        let parameters = program.containers.values().filter(is_constant);
-        Once { kernels: BTreeSet::new(), containers: parameters.map(|c| c.name.clone()).collect() }
-    }
-}
-
-/// Whether a unit draws random numbers, which are others in each step.
-fn draws(unit: &Unit) -> bool {
-    match unit {
-        Unit::Operation(operation) => matches!(&operation.op, Op::Elementwise { code, .. } if code.drops()),
-        Unit::Scope(scope) => scope.computations().iter().any(|(_, c)| c.tasklet.code.iter().any(|(_, code)| code.drops())),
-        _ => true,
+    pub fn of(program: &Sdfg) -> Once {
+        let StepConstants { kernels, containers } = StepConstants::of(program);
+        Once { kernels, containers }
     }
 }
 
@@ -137,9 +82,9 @@ mod tests {
 
     #[test]
     fn what_parameters_alone_decide_runs_once_unless_they_are_trained() {
-        let once = Once::of(&recipe("")).unwrap_or_else(|error| panic!("{error}"));
+        let once = Once::of(&recipe(""));
         assert!(once.kernels.contains("s") && !once.kernels.contains("y"), "{once:?}");
         assert!(once.containers.is_superset(&["g", "k", "s", "v"].map(String::from).into()) && !once.containers.contains("t"), "{once:?}");
-        assert_eq!(Once::of(&recipe("train: {upstream: y}\n")).unwrap_or_else(|error| panic!("{error}")), Once::default());
+        assert_eq!(Once::of(&recipe("train: {upstream: y}\n")), Once::default());
     }
 }

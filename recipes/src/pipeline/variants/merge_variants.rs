@@ -65,7 +65,8 @@ pub fn merge_variants(among: &layouts::SelectionProblem, variants: &Variants, le
     let Some(first) = lenders.first() else { return Err(fault("there are none".into())) };
     let like = &first.variant.program;
     let mut program = Sdfg::new(&like.name);
-    (program.about, program.tf32, program.sizes) = (like.about.clone(), like.tf32, like.sizes.clone());
+    (program.about, program.sizes) = (like.about.clone(), like.sizes.clone());
+    (program.tf32, program.winograd) = (like.tf32, like.winograd);
     let states: Vec<_> = like.states().map(|(id, state)| (id, state.name.clone(), program.add_state(&state.name))).collect();
     for (from, to, transition) in like.transitions() {
         let new = |old| states.iter().find(|(id, ..)| *id == old).map_or(old, |(.., new)| *new);

@@ -5,6 +5,7 @@ use super::build::build;
 use super::clusters::Cluster;
 use super::classes::Classes;
 use super::kind::{FusionKind, Inside};
+use crate::fusion::once::all_or_none;
 use crate::fusion::single_point::{points, shared_among_cores};
 use crate::patch::Patch;
 use crate::refusal::{Reason, Site};
@@ -200,6 +201,8 @@ impl<'a> Growth<'a> {
         if let Some(made) = members.iter().find(|m| self.made.contains(m)).filter(|_| members.len() > 1) {
             return Err(Reason::Unsupported(format!("`{}` holds several layers already", self.units.all[*made].name)));
         }
+        let units: Vec<_> = members.iter().map(|m| (self.units.all[*m].node, self.units.all[*m].name.as_str())).collect();
+        all_or_none(self.program, self.state, &units)?;
         let cluster = self.describe(members);
         if !(self.wanted.accept)(&cluster) {
             return Err(Reason::NotWanted { kernel: cluster.name, why: String::new() });

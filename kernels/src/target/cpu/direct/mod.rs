@@ -18,6 +18,7 @@ mod epilogue;
 mod micro;
 pub(crate) mod operand;
 mod tile;
+mod winograd;
 
 use crate::emit::scalar::{integer, value};
 use crate::error::KernelError;

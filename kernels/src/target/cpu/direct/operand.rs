@@ -21,6 +21,11 @@ pub struct DirectOperand {
 }
 
 impl DirectOperand {
+    /// A factor that is read where it lies.
+    pub fn in_place(element: Element, strides: Vec<i64>) -> Self {
+        DirectOperand { element, strides, copy: None }
+    }
+
     pub fn is_copied(&self) -> bool {
         self.copy.is_some()
     }
