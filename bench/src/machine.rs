@@ -57,6 +57,11 @@ impl Machine {
     }
 }
 
+/// The name of this host in its network; empty where the system does not say it.
+pub fn host_name() -> String {
+    fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_string()).unwrap_or_default()
+}
+
 fn field(text: &str, key: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;

@@ -1,8 +1,8 @@
 //! The records of measurements: one JSON object a line. The format is open:
 //!
 //! ```text
-//! {"line":"session","session":"2026-01-01T10:00:00-1","format":1,"device":"…","toolchain":"…","threads":2,"sizes":{"b":8},
-//!  "commit":"…","clock":"…","cache":"warm","program":{…}}
+//! {"line":"session","session":"1767261600000-1.0000@node-3","format":1,"device":"…","toolchain":"…","threads":2,"sizes":{"b":8},
+//!  "commit":"…","clock":"…","host":"node-3","hardware":"…","cache":"warm","program":{…}}
 //! {"line":"measurement","session":"…","kernel":"SM","key":"…","config":{"layouts":{"x":"h,b"},"knobs":{}},"identity":"…",
 //!  "round":0,"check":0.2,"outcome":"measured","samples":[1.5,1.4]}
 //! ```
@@ -56,7 +56,8 @@ impl fmt::Display for CacheState {
 /// Under which circumstances measurements were made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
-    /// Unique and ascending with time, for example a timestamp and a process id.
+    /// Unique among all hosts and ascending with time, for example a timestamp, a process id and a host: processes of a job array begin in
+    /// the same millisecond, and in containers they have equal ids.
     pub session: String,
     /// Version of the format.
     pub format: u32,
@@ -67,6 +68,12 @@ pub struct Session {
     pub commit: String,
     /// Which clock gave the times, and when the session began.
     pub clock: String,
+    /// Which of several equal machines it was; empty in records of earlier versions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub host: String,
+    /// Its processor, cores, caches and memory, in words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hardware: String,
     /// Records that do not say were made with warm caches.
     #[serde(default)]
     pub cache: CacheState,

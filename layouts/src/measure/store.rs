@@ -24,7 +24,7 @@ pub enum StoreError {
     #[error("{path}:{line}: this line is damaged ({why}); delete it to lose only this measurement")]
     Line { path: PathBuf, line: usize, why: String },
     #[error(
-        "{path}: measured on `{there}`, but this is `{here}`; times of different machines, or with warm and with cold caches, do not mix: use another file"
+        "{path}: measured on `{there}`, but this is `{here}`; times of different machines, or with warm and with cold caches, do not mix: use another file, or `memlet merge --apart`"
     )]
     Machine { path: PathBuf, there: String, here: String },
     #[error("{path}: another run writes to it; wait for that one, or write to another folder (--out, --records)")]
@@ -110,6 +110,17 @@ impl Store {
             }
         }
         Ok(merged)
+    }
+
+    /// Writes all sessions and then all measurements that count, in an order that depends on nothing but these.
+    pub fn write_to(&self, to: &mut dyn Write) -> std::io::Result<()> {
+        let sessions = self.sessions.values().map(|session| Line::Session(Box::new(session.clone())));
+        let measurements = self.all().map(|measurement| Line::Measurement(Box::new(measurement.clone())));
+        for line in sessions.chain(measurements) {
+            serde_json::to_writer(&mut *to, &line)?;
+            to.write_all(b"\n")?;
+        }
+        Ok(())
     }
 
     /// Files the lines; returns the length without a torn last line.

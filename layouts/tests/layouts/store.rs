@@ -202,7 +202,21 @@ proptest! {
         let contents = |store: &Store| -> Vec<(Measurement, Option<u64>)> {
             store.all().map(|m| (m.clone(), store.ms(m).map(f64::to_bits))).collect()
         };
-        let merged = contents(&Store::merge(&paths).unwrap());
+        let store = Store::merge(&paths).unwrap();
+        let merged = contents(&store);
+        let written = |store: &Store| {
+            let mut bytes = Vec::new();
+            store.write_to(&mut bytes).unwrap();
+            bytes
+        };
+        let file = folder.path().join("merged.jsonl");
+        std::fs::write(&file, written(&store)).unwrap();
+        let again = Store::read(&file).unwrap();
+        prop_assert_eq!(&contents(&again), &merged);
+        prop_assert_eq!(again.sessions().count(), 3);
+        // Merged once more with its parts, it is what it was.
+        paths.push(file);
+        prop_assert_eq!(written(&Store::merge(&paths).unwrap()), written(&store));
         for _ in 0..3 {
             paths.rotate_left(1);
             prop_assert_eq!(&contents(&Store::merge(&paths).unwrap()), &merged);

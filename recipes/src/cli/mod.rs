@@ -9,6 +9,7 @@ mod explain;
 mod export;
 mod import_model;
 mod interpret;
+mod merge;
 mod optimize;
 mod out;
 mod place;
@@ -59,6 +60,8 @@ enum Command {
     Optimize(optimize::OptimizeArgs),
     /// Measure only; a repeated command resumes
     Sweep(sweep::SweepArgs),
+    /// Merge the records of several sweeps, such as the parts of a job array
+    Merge(merge::MergeArgs),
     /// Select from stored measurements
     Solve(solve::SolveArgs),
     /// Check the certificate of a choice against the stored measurements
@@ -269,6 +272,7 @@ pub fn main() -> ExitCode {
         Command::Analyze(args) => args.run(&mut std::io::stdout().lock()),
         Command::Optimize(args) => args.run().map_err(|error| explain_overflow(error, || args.measure.recipe.reload())),
         Command::Sweep(args) => args.run(),
+        Command::Merge(args) => args.run(),
         Command::Solve(args) => args.run(),
         Command::VerifySelection(args) => args.run(),
         Command::Run(args) => args.run(),

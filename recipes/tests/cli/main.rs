@@ -10,6 +10,7 @@ mod docs;
 mod gpu_script;
 mod import;
 mod loops;
+mod merging;
 mod onnx;
 mod python;
 mod sites;

@@ -323,9 +323,10 @@ static SESSIONS: AtomicUsize = AtomicUsize::new(0);
 fn session(name: &str, program: &Sdfg, problem: &SelectionProblem, extent: SweepExtent, with: &SweepContext) -> Session {
     let device = with.device;
     let provenance = bench::record::Machine::here();
+    let (host, hardware) = (bench::machine::host_name(), provenance.line());
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map(|d| d.as_millis()).unwrap_or(0);
     Session {
-        session: format!("{now}-{}.{:04}", std::process::id(), SESSIONS.fetch_add(1, Ordering::Relaxed)),
+        session: format!("{now}-{}.{:04}@{host}", std::process::id(), SESSIONS.fetch_add(1, Ordering::Relaxed)),
         format: 1,
         device: device.name().unwrap_or(provenance.cpu),
         toolchain: device.toolchain(),
@@ -335,6 +336,8 @@ fn session(name: &str, program: &Sdfg, problem: &SelectionProblem, extent: Sweep
         // A person who measures for the record sets the commit that the program was built from.
         commit: std::env::var("MEMLET_COMMIT").unwrap_or_default(),
         clock: device.clock().into(),
+        host,
+        hardware,
         cache: with.cache,
         program: Some(problem.clone()),
         variant: Some(variant(name, program, extent)),
