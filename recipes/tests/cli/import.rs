@@ -172,6 +172,37 @@ fn heads_are_subscripts() -> Result<(), Failure> {
     Ok(())
 }
 
+/// Four places, whose waves are exact.
+#[test]
+fn a_spectrum_is_a_product_with_waves() -> Result<(), Failure> {
+    let nodes = vec![node("DFT", &["x", "length", "along"], &["y"], vec![int("onesided", 1)])];
+    let weights = vec![wholes("length", &[], &[4]), wholes("along", &[], &[1])];
+    let model = model(nodes, weights, vec![value("x", FLOAT, &["2", "3", "1"])], vec![value("y", FLOAT, &["2", "3", "2"])]);
+    let (_, found) = imported(&model, &[], &[("x", Dtype::F32, drawn("x", &[2, 3, 1]))])?;
+    let x = drawn("x", &[2, 3, 1]);
+    let wave = |k: usize, n: usize, c: usize| [[1.0, 0.0, -1.0, 0.0], [0.0, -1.0, 0.0, 1.0]][c][k * n % 4];
+    let wanted = Array::from_shape_fn((2, 3, 2), |(m, k, c)| (0..3).map(|n| wave(k, n, c) * x[[m, n, 0]]).sum::<f64>());
+    assert_close(&found, &wanted.into_dyn());
+    Ok(())
+}
+
+#[test]
+fn an_image_is_read_between_its_places() -> Result<(), Failure> {
+    let nodes = vec![node("GridSample", &["x", "grid"], &["y"], vec![int("align_corners", 1), text_attribute("mode", "linear")])];
+    let inputs = vec![value("x", FLOAT, &["1", "2", "3", "4"]), value("grid", FLOAT, &["1", "5", "2", "2"])];
+    let model = model(nodes, vec![], inputs, vec![value("y", FLOAT, &["1", "2", "5", "2"])]);
+    let (x, grid) = (drawn("x", &[1, 2, 3, 4]), drawn("grid", &[1, 5, 2, 2]));
+    let (_, found) = imported(&model, &[], &[("x", Dtype::F32, x.clone()), ("grid", Dtype::F32, grid.clone())])?;
+    let hat = |place: f64, at: usize| (1.0 - (place - at as f64).abs()).max(0.0);
+    let wanted = Array::from_shape_fn((1, 2, 5, 2), |(_, c, p, q)| {
+        let (w, h) = ((grid[[0, p, q, 0]] + 1.0) / 2.0 * 3.0, (grid[[0, p, q, 1]] + 1.0) / 2.0 * 2.0);
+        (0..12).map(|n| hat(h, n / 4) * hat(w, n % 4) * x[[0, c, n / 4, n % 4]]).sum::<f64>()
+    });
+    assert!(grid.iter().any(|g| g.abs() > 1.0) && grid.iter().any(|g| g.abs() < 0.5), "some places lie outside, others within");
+    assert_close(&found, &wanted.into_dyn());
+    Ok(())
+}
+
 #[test]
 fn rows_are_read_by_numbers_from_either_end() -> Result<(), Failure> {
     let nodes = vec![node("Gather", &["table", "ids"], &["rows"], vec![])];

@@ -16,6 +16,8 @@ mod recurrent;
 mod reduction;
 mod resize;
 mod rotary;
+mod sampling;
+mod spectrum;
 
 use super::error::UnsupportedNode;
 use super::node::OperatorWriter;
@@ -25,6 +27,8 @@ const FAMILIES: &[&[(&str, OperatorWriter)]] = &[
     quantization::ALL,
     recurrent::ALL,
     rotary::ALL,
+    sampling::ALL,
+    spectrum::ALL,
     resize::ALL,
     pointwise::ALL,
     layout::ALL,

@@ -1,7 +1,8 @@
 //! Elements by places that tensors hold, orders of elements, and sums along an axis.
 
 use super::gather::from_the_front;
-use super::pointwise::one;
+use super::pointwise::{one, wrapped};
+use super::reduction::FACTORS;
 use crate::import::attribute::{axis, int};
 use crate::import::element::ElementType;
 use crate::import::error::UnsupportedNode;
@@ -15,6 +16,7 @@ use indexmap::IndexMap;
 type Results = Result<Vec<GraphValue>, UnsupportedNode>;
 
 pub const ALL: &[(&str, OperatorWriter)] = &[
+    ("CumProd", multiplied),
     ("CumSum", cumulated),
     ("GatherElements", gather_elements),
     ("GatherND", gather_nd),
@@ -26,12 +28,45 @@ pub const ALL: &[(&str, OperatorWriter)] = &[
     ("TopK", top),
 ];
 
+/// How the place of an element compares with the place of a result that it is part of.
+fn earlier(node: &OnnxNode) -> &'static str {
+    match (node.int("exclusive", 0) != 0, node.int("reverse", 0) != 0) {
+        (false, false) => "<=",
+        (true, false) => "<",
+        (false, true) => ">=",
+        (true, true) => ">",
+    }
+}
+
+/// y[i] = Π x[k] over the k up to i, written out: a recipe has no product over an index.
+fn multiplied(node: &mut OnnxNode) -> Results {
+    let x = node.view(0)?;
+    let along = node.numbers(1)?.and_then(|a| a.first().copied()).unwrap_or(0);
+    let along = axis(along, x.axes.len())?;
+    let size = x.axes[along].size;
+    if size > FACTORS {
+        return UnsupportedNode::form(format!("products of {size} factors are written out, and {FACTORS} are the most"));
+    }
+    let x = if x.axes[along].digits.len() > 1 { node.copied(&x, "joined")? } else { x };
+    let all: Vec<usize> = (0..x.axes.len()).collect();
+    let kept: Vec<usize> = all.iter().copied().filter(|a| *a != along).collect();
+    let parts = (0..size as i64).map(|n| x.sliced(along, n, 1, 1).map(|part| (part.squeezed(&[along]), kept.clone())));
+    let parts: Vec<(DigitView, Vec<usize>)> =
+        parts.collect::<Option<_>>().ok_or_else(|| UnsupportedNode::Form("its axis cannot be parted".into()))?;
+    let labelled = node.labelled(&parts, &kept)?;
+    let (index, sign) = (node.index(size), earlier(node));
+    let factor = |(k, text): (usize, &String)| format!("where({k} {sign} {}, {text}, 1)", index.name);
+    let product = labelled.texts.iter().enumerate().map(factor).collect::<Vec<_>>().join(" * ");
+    let axes = all.iter().map(|a| if *a == along { vec![index.clone()] } else { labelled.indices[a].clone() }).collect();
+    Ok(vec![Value::DigitView(node.define(Out::Result(0), axes, &wrapped(product, x.element), x.element))])
+}
+
 /// y[i] = Σ x[k] over the k up to i.
 fn cumulated(node: &mut OnnxNode) -> Results {
     let x = node.view(0)?;
     let along = node.numbers(1)?.and_then(|a| a.first().copied()).unwrap_or(0);
     let along = axis(along, x.axes.len())?;
-    let (exclusive, reverse) = (node.int("exclusive", 0) != 0, node.int("reverse", 0) != 0);
+    let exclusive = node.int("exclusive", 0) != 0;
     let x = if x.axes[along].digits.len() > 1 { node.copied(&x, "joined")? } else { x };
     let rank = x.axes.len();
     let all: Vec<usize> = (0..rank).collect();
@@ -45,12 +80,7 @@ fn cumulated(node: &mut OnnxNode) -> Results {
         return one(node.pointwise(Out::Result(0), &[x], element, |t| if exclusive { format!("0 * {}", t[0]) } else { t[0].clone() }));
     };
     let index = node.index(summed.size);
-    let sign = match (exclusive, reverse) {
-        (false, false) => "<=",
-        (true, false) => "<",
-        (false, true) => ">=",
-        (true, true) => ">",
-    };
+    let sign = earlier(node);
     let operand = format!("where({} {sign} {}, {}, 0)", summed.name, index.name, labelled.texts[0]);
     let expression = reduced("sum", &operand, &[&summed]);
     let axes = all.iter().map(|a| if *a == along { vec![index.clone()] } else { labelled.indices[a].clone() }).collect();
@@ -58,7 +88,7 @@ fn cumulated(node: &mut OnnxNode) -> Results {
 }
 
 /// The text of a value of which some axes are at elements of other tensors.
-fn at_elements(node: &OnnxNode, x: &DigitView, labels: &[usize], labelled: &Labelled, elements: &[(usize, String)]) -> String {
+pub fn at_elements(node: &OnnxNode, x: &DigitView, labels: &[usize], labelled: &Labelled, elements: &[(usize, String)]) -> String {
     let mut places = node.places(x, labels, labelled);
     let mut found = IndexMap::new();
     for (axis, text) in elements {
@@ -70,7 +100,7 @@ fn at_elements(node: &OnnxNode, x: &DigitView, labels: &[usize], labelled: &Labe
     node.text_with(x, &places, &found, None)
 }
 
-fn whole_axes(node: &mut OnnxNode, x: &DigitView, axes: impl Iterator<Item = usize> + Clone) -> Result<DigitView, UnsupportedNode> {
+pub fn whole_axes(node: &mut OnnxNode, x: &DigitView, axes: impl Iterator<Item = usize> + Clone) -> Result<DigitView, UnsupportedNode> {
     let whole = axes.clone().all(|a| x.axes[a].digits.is_empty() || x.is_whole(a));
     if whole { Ok(x.clone()) } else { node.copied(x, "joined") }
 }
@@ -318,7 +348,7 @@ fn top(node: &mut OnnxNode) -> Results {
         let element = x.element;
         let values = node.pointwise(Out::Result(0), std::slice::from_ref(&x), element, |t| t[0].clone())?;
         let places = node.pointwise(Out::Result(1), &[x], ElementType::I64, |t| format!("0 * {}", t[0]))?;
-        return Ok(vec![GraphValue::View(values), GraphValue::View(places)]);
+        return Ok(vec![GraphValue::View(values), GraphValue::DigitView(places)]);
     }
     let labelled = node.labelled(&[(x.clone(), kept.clone()), (x.clone(), other)], &kept)?;
     let (own, before) = (labelled.indices[&along][0].clone(), labelled.indices[&rank][0].clone());

@@ -87,7 +87,7 @@ fn reduce(node: &mut OnnxNode, each: fn(&str) -> String, f: impl FnOnce(&str, &[
 }
 
 /// Factors that a product is written out with.
-const FACTORS: usize = 64;
+pub const FACTORS: usize = 64;
 
 /// A recipe has no product over an axis: the factors are written out.
 fn product(node: &mut OnnxNode) -> Results {
