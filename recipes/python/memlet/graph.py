@@ -1,162 +1,96 @@
-"""A graph of aten operators as a recipe."""
-
-import operator
+"""A graph of aten operators as a recipe: its steps and their text. ``operators.py`` says what each operator becomes."""
 
 import torch
 
-from .indices import Unsupported, apart, axis_of, extent, leaves, reshaped, unite
+from .indices import Unsupported, apart, axis_of, extent, leaves, unite
+from .masks import MASK
+from .values import Formula, Mask, Place, Position, Row, Value, terms, total
 
 aten = torch.ops.aten
 FLOATS = {torch.float32: "f32", torch.float64: "f64"}
-WHOLE = {torch.int64: "i64", torch.int32: "i32"}
-
-
-class Value:
-    """A tensor: that of a name in the recipe, whose dims are ``base``, seen with ``axes``."""
-
-    def __init__(self, name, base, axes):
-        self.name, self.base, self.axes = name, base, axes
-
-    def seen(self, axes):
-        return Value(self.name, self.base, axes)
+#: What is given may also be of these types. What is computed of truth values and whole numbers is held as floating point numbers.
+GIVEN = {**FLOATS, torch.int64: "i64", torch.int32: "i32", torch.bool: "u8"}
 
 
 def number(value):
     """A number of Python as a recipe has it."""
+    if isinstance(value, bool):
+        return str(int(value))
     if value != value:
         raise Unsupported("a constant is NaN")
     if value in (float("inf"), float("-inf")):
-        return "inf" if value > 0 else "-inf"
+        return "inf" if value > 0 else "(-inf)"
     text = repr(float(value)) if not isinstance(value, int) else str(value)
     return f"({text})" if value < 0 else text
 
 
-#: Operators of one or several tensors, point by point: `{0}` is the first operand, tensor or number.
-POINTWISE = {
-    aten.neg.default: "-{0}",
-    aten.exp.default: "exp({0})",
-    aten.log.default: "log({0})",
-    aten.sqrt.default: "sqrt({0})",
-    aten.rsqrt.default: "rsqrt({0})",
-    aten.abs.default: "abs({0})",
-    aten.sin.default: "sin({0})",
-    aten.cos.default: "cos({0})",
-    aten.erf.default: "erf({0})",
-    aten.tanh.default: "tanh({0})",
-    aten.sigmoid.default: "sigmoid({0})",
-    aten.relu.default: "relu({0})",
-    aten.silu.default: "silu({0})",
-    aten.reciprocal.default: "1 / {0}",
-    aten.clone.default: "{0}",
-    aten.add.Tensor: "{0} + {1}",
-    aten.add.Scalar: "{0} + {1}",
-    aten.sub.Tensor: "{0} - {1}",
-    aten.sub.Scalar: "{0} - {1}",
-    aten.mul.Tensor: "{0} * {1}",
-    aten.mul.Scalar: "{0} * {1}",
-    aten.div.Tensor: "{0} / {1}",
-    aten.div.Scalar: "{0} / {1}",
-    aten.maximum.default: "max({0}, {1})",
-    aten.minimum.default: "min({0}, {1})",
-    aten.pow.Tensor_Scalar: "pow({0}, {1})",
-    aten.threshold_backward.default: "where({1} > {2}, {0}, 0)",
-    aten.tanh_backward.default: "{0} * (1 - {1} * {1})",
-    aten.sigmoid_backward.default: "{0} * {1} * (1 - {1})",
-}
-VIEWS = {
-    aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.permute.default, aten.transpose.int, aten.t.default,
-    aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.expand.default, aten.alias.default, aten.detach.default,
-}  # fmt: skip
-OTHERS = {
-    aten.mm.default, aten.addmm.default, aten.bmm.default, aten.sum.dim_IntList, aten.sum.default, aten.mean.dim, aten.mean.default,
-    aten.amax.default, aten._softmax.default, aten._softmax_backward_data.default, aten.gelu.default, aten.native_layer_norm.default,
-    aten.embedding.default,
-}  # fmt: skip
-
-
-def reason_against(node):
-    """Why an operator stays with PyTorch; ``None`` if a recipe says it."""
-    if node.op != "call_function":
-        return None if node.op in ("placeholder", "output") else f"{node.op} has no recipe"
-    if node.target is operator.getitem:
-        return reason_against(node.args[0])
-    if node.target not in POINTWISE and node.target not in VIEWS and node.target not in OTHERS:
-        return f"no recipe for {node.target}"
-    tensors = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
-    value = node.meta.get("val")
-    made = [v for v in (value if isinstance(value, (tuple, list)) else [value]) if isinstance(v, torch.Tensor)]
-    for tensor in [n.meta["val"] for n in tensors] + made:
-        whole = node.target is aten.embedding.default and tensor.dtype in WHOLE
-        if tensor.dtype not in FLOATS and not whole:
-            return f"{tensor.dtype} is not supported"
-        if tensor.device.type != "cpu":
-            return f"a tensor lies on {tensor.device}"
-        if any(not isinstance(n, int) for n in tensor.shape) or 0 in tensor.shape:
-            return "a size is not known or 0"
-    return None
-
-
 class Recipe:
-    """Makes a recipe of a graph whose operators are all supported."""
+    """Makes a recipe of a graph whose operators are all supported. ``Unsupported`` has the ``node`` that a recipe cannot say after all."""
 
     def __init__(self, graph, name):
-        self.name, self.lines, self.inputs, self.env = name, [], [], {}
-        self.steps = []
-        outputs = []
-        for node in graph.nodes:
-            if node.op == "placeholder":
-                tensor = node.meta["val"]
-                axes = [axis_of(n) for n in tensor.shape]
-                value = Value(f"x{len(self.inputs)}", list(axes), axes)
-                self.inputs.append((value, tensor))
-                self.env[node] = value
-            elif node.op == "output":
-                outputs = list(node.args[0]) if isinstance(node.args[0], (tuple, list)) else [node.args[0]]
-            elif node.op == "call_function":
-                self.env[node] = self.call(node)
-        self.outputs = [(self.env[node], node.meta["val"]) for node in outputs]
+        from .operators import lowered
+
+        self.name, self.inputs, self.env, self.steps = name, [], {}, []
+        #: The placeholder of the dropouts' seed among those of the graph, and the step of all masks.
+        self.seed, self.mask_step = None, None
+        self.node, outputs = None, []
+        for at, node in enumerate(graph.nodes):
+            self.node = node
+            try:
+                if node.op == "placeholder":
+                    self.env[node] = self.given(node, at)
+                elif node.op == "output":
+                    outputs = list(node.args[0]) if isinstance(node.args[0], (tuple, list)) else [node.args[0]]
+                    self.outputs = [(self.result(made), made.meta["val"]) for made in outputs]
+                elif node.op == "call_function":
+                    self.env[node] = lowered(self, node)
+            except Unsupported as error:
+                error.node = outputs[0] if node.op == "output" and error.node is None else error.node or node
+                raise
+
+    def given(self, node, at):
+        tensor = node.meta["val"]
+        if all(user.target is MASK for user in node.users) and tensor.dtype is torch.int64 and not tensor.shape:
+            self.seed = at
+            return None
+        axes = [axis_of(n) for n in tensor.shape]
+        value = Value(f"x{len(self.inputs)}", list(axes), axes)
+        self.inputs.append((value, tensor, at))
+        return value
+
+    def result(self, node):
+        try:
+            return self.stored(self.env[node])
+        except Unsupported as error:
+            error.node = node
+            raise
 
     def of(self, argument):
-        return self.env[argument] if isinstance(argument, torch.fx.Node) else argument
+        if isinstance(argument, torch.fx.Node):
+            return self.env[argument]
+        if isinstance(argument, (list, tuple)):
+            return [self.of(a) for a in argument]
+        return argument
 
-    def step(self, out_axes, template, operands, summed=()):
+    def step(self, out_axes, template, operands, summed=(), name=None):
         """A step: its result's axes, and operands with the op's axes that theirs stand for."""
-        value = Value(f"y{len(self.steps)}", list(out_axes), list(out_axes))
+        value = Value(name or f"y{len(self.steps)}", list(out_axes), list(out_axes))
         self.steps.append((value, template, operands, list(summed)))
         return value
 
-    def call(self, node):
-        target, args = node.target, [self.of(a) for a in node.args]
-        if target is operator.getitem:
-            return args[0][args[1]]
-        shape = tuple(node.meta["val"].shape) if isinstance(node.meta["val"], torch.Tensor) else None
-        if target in VIEWS:
-            return self.view(target, args, shape)
-        if target in POINTWISE:
-            template = POINTWISE[target]
-            alpha = node.kwargs.get("alpha", 1)
-            if alpha != 1:
-                template = template.replace("{1}", f"{number(alpha)} * {{1}}")
-            return self.pointwise(template, args, shape)
-        return self.other(target, args, node)
-
-    def view(self, target, args, shape):
-        value = args[0]
-        axes = list(value.axes)
-        if target in (aten.permute.default,):
-            return value.seen([axes[d] for d in args[1]])
-        if target is aten.transpose.int:
-            axes[args[1]], axes[args[2]] = axes[args[2]], axes[args[1]]
-            return value.seen(axes)
-        if target is aten.t.default:
-            return value.seen(axes[::-1])
-        if target is aten.expand.default:
-            axes = [[]] * (len(shape) - len(axes)) + axes
-            return value.seen([axis if extent(axis) == n else axis_of(n) for axis, n in zip(axes, shape)])
-        return value.seen(reshaped(axes, shape))
+    def stored(self, value):
+        """A value as a tensor."""
+        if isinstance(value, Formula):
+            if any(extent(axis) > 1 and not _reads(value, axis) for axis in value.axes) or not any(value.axes):
+                raise Unsupported("a constant is no tensor of a recipe")
+            fresh = [apart(axis, []) for axis in value.axes]
+            return self.step(fresh, "{0}", [(value, fresh)])
+        if not isinstance(value, Value):
+            raise Unsupported("a mask or a place is no tensor of a recipe")
+        return value
 
     def pointwise(self, template, args, shape):
-        tensors = [a for a in args if isinstance(a, Value)]
+        tensors = [a for a in args if isinstance(a, (Value, Formula, Mask))]
         out = [[] for _ in shape]
         for value in tensors:
             for d, axis in enumerate(value.axes):
@@ -166,107 +100,94 @@ class Recipe:
                         unite(out[at], axis)
                     else:
                         out[at] = axis
+        out = [axis if axis or n == 1 else axis_of(n) for axis, n in zip(out, shape)]
         taken, fresh = [], []
         for axis in out:
             fresh.append(apart(axis, taken))
+        masks = [a for a in args if isinstance(a, Mask)]
+        if masks:
+            return self.dropout(template, args, fresh)
         operands = []
         for value in args:
-            if isinstance(value, Value):
+            if isinstance(value, (Value, Formula)):
                 shift = len(shape) - len(value.axes)
                 operands.append((value, [fresh[d + shift] if extent(axis) > 1 else [] for d, axis in enumerate(value.axes)]))
             else:
                 operands.append(value)
-        return self.step(fresh, template, operands)
+        if not any(isinstance(a, Value) for a in args):
+            return Formula(fresh, template, operands)
+        if not any(fresh) and not tensors:
+            raise Unsupported("a constant is no tensor of a recipe")
+        # An axis that was only expanded in all operands is no dim of the result either.
+        has = [any(_has(a, d + len(a.axes) - len(shape)) for a in tensors) for d in range(len(shape))]
+        return self.step([axis for axis, own in zip(fresh, has) if own], template, operands).seen(fresh)
+
+    def dropout(self, template, args, fresh):
+        """``x * mask``."""
+        other = [a for a in args if not isinstance(a, Mask)]
+        if template != "{0} * {1}" or len(other) != 1 or not isinstance(other[0], Value):
+            raise Unsupported("a mask of a dropout is used otherwise than as a factor")
+        mask, value = next(a for a in args if isinstance(a, Mask)), other[0]
+        # Masks number the elements of their own shape.
+        if [extent(axis) for axis in mask.axes] != [extent(axis) for axis in value.axes]:
+            raise Unsupported("a mask of a dropout is broadcast")
+        return self.step(fresh, f"dropout({{0}}, rate: {mask.rate!r}, stream: {mask.stream})", [(value, fresh)])
 
     def contraction(self, a, b, batches, add=None):
         """`a[…, m, k] * b[…, k, n]`."""
         for one, other in zip(a.axes[:batches], b.axes[:batches]):
             unite(one, other)
         unite(a.axes[-1], b.axes[-2])
+        if a.lacks(a.axes[-1]) and b.lacks(b.axes[-2]) and extent(a.axes[-1]) > 1:
+            raise Unsupported("a product sums what neither factor has")
         taken = []
         batch = [apart(axis, taken) for axis in a.axes[:batches]]
         rows, columns, depth = apart(a.axes[-2], taken), apart(b.axes[-1], taken), apart(a.axes[-1], taken)
         operands = [(a, [*batch, rows, depth]), (b, [*batch, depth, columns])]
         product = "{0} * {1}"
-        if not depth:
-            # A depth of 1 sums nothing.
-            product = "{0} * {1}"
         if add is not None:
-            axes = [[]] * (batches + 2 - len(add.axes)) + [None] * len(add.axes)
             wanted = [*batch, rows, columns]
+            axes = []
             for d, axis in enumerate(add.axes):
                 at = d + len(wanted) - len(add.axes)
-                axes[at] = wanted[at] if extent(axis) > 1 else []
+                axes.append(wanted[at] if extent(axis) > 1 else [])
                 if extent(axis) > 1:
                     unite(wanted[at], axis)
-            operands.append((add, axes[len(wanted) - len(add.axes) :]))
+            operands.append((add, axes))
             product += " + {2}"
         return self.step([*batch, rows, columns], product, operands, [depth])
 
     def reduction(self, value, dims, keep, function):
+        value = self.stored(value)
         rank = len(value.axes)
         dims = sorted(d % rank for d in dims) if dims else list(range(rank))
+        lacking = [d for d in dims if value.axes[d] and value.lacks(value.axes[d])]
+        times = 1
+        for d in lacking:
+            times *= extent(value.axes[d])
         taken = []
         fresh = [apart(axis, taken) for axis in value.axes]
-        over = [fresh[d] for d in dims if fresh[d]]
+        over = [fresh[d] for d in dims if fresh[d] and d not in lacking]
         out = [([] if d in dims else axis) for d, axis in enumerate(fresh) if keep or d not in dims]
         template = f"{function}({{0}}, over: [OVER])" if over else "{0}"
+        if times > 1 and function == "sum":
+            template = f"{times} * {template}"
         return self.step(out, template, [(value, fresh)], over)
 
-    def along(self, value, dim, template, others=()):
+    def along(self, value, dim, template, others=(), keeps=True, out=None):
         """A step that walks one axis as a whole."""
+        value = self.stored(value)
         taken = []
         fresh = [apart(axis, taken) for axis in value.axes]
         for other in others:
             for one, two in zip(value.axes, other.axes):
                 unite(one, two)
-        over = fresh[dim % len(fresh)]
+        dim %= len(fresh)
+        over = fresh[dim]
         if not over:
             raise Unsupported("an axis of size 1 is normalized")
-        return self.step(fresh, template, [(v, fresh) for v in (value, *others)], [over])
-
-    def other(self, target, args, node):
-        if target is aten.mm.default:
-            return self.contraction(args[0], args[1], 0)
-        if target is aten.bmm.default:
-            return self.contraction(args[0], args[1], 1)
-        if target is aten.addmm.default:
-            if node.kwargs.get("beta", 1) != 1 or node.kwargs.get("alpha", 1) != 1:
-                raise Unsupported("addmm with factors")
-            return self.contraction(args[1], args[2], 0, args[0])
-        if target in (aten.sum.dim_IntList, aten.mean.dim, aten.amax.default):
-            function = {aten.sum.dim_IntList: "sum", aten.mean.dim: "mean"}.get(target, "max")
-            return self.reduction(args[0], args[1] if len(args) > 1 else [], len(args) > 2 and args[2], function)
-        if target in (aten.sum.default, aten.mean.default):
-            return self.reduction(args[0], [], False, "sum" if target is aten.sum.default else "mean")
-        if target is aten._softmax.default:
-            return self.along(args[0], args[1], "softmax({0}, over: OVER)")
-        if target is aten._softmax_backward_data.default:
-            return self.along(args[0], args[2], "{1} * ({0} - sum({0} * {1}, over: [OVER]))", [args[1]])
-        if target is aten.gelu.default:
-            form = ", form: tanh" if node.kwargs.get("approximate") == "tanh" else ""
-            return self.pointwise(f"gelu({{0}}{form})", args[:1], tuple(node.meta["val"].shape))
-        if target is aten.native_layer_norm.default:
-            return self.layer_norm(*args)
-        if target is aten.embedding.default:
-            raise Unsupported("embedding is not yet written as a recipe")
-        raise Unsupported(f"no recipe for {target}")
-
-    def layer_norm(self, x, shape, weight, bias, eps):
-        """Result, mean and reciprocal deviation."""
-        kept = len(x.axes) - len(shape)
-        dims = list(range(kept, len(x.axes)))
-        rank = tuple(extent(axis) for axis in x.axes)
-        mean = self.reduction(x, dims, True, "mean")
-        apart_from_mean = self.pointwise("{0} - {1}", [x, mean], rank)
-        squares = self.pointwise("{0} * {0}", [apart_from_mean], rank)
-        variance = self.reduction(squares, dims, True, "mean")
-        deviation = self.pointwise(f"rsqrt({{0}} + {eps!r})", [variance], tuple(extent(axis) for axis in variance.axes))
-        scaled = [apart_from_mean, deviation, *[v for v in (weight, bias) if v is not None]]
-        template = "{0} * {1}" + (" * {2}" if weight is not None else "")
-        if bias is not None:
-            template += " + {3}" if weight is not None else " + {2}"
-        return self.pointwise(template, scaled, rank), mean, deviation
+        made = fresh if keeps else [[] if d == dim else axis for d, axis in enumerate(fresh) if out or d != dim]
+        return self.step(made, template, [(v, fresh) for v in (value, *others)], [over])
 
     # Text.
 
@@ -288,20 +209,25 @@ class Recipe:
 
     def declared(self, value):
         """The dims of a tensor of the recipe."""
-        flat = [leaf for axis in value.base for leaf in leaves(axis)]
-        names = self.index_names(flat)
-        return [names[leaf.label] for leaf in flat]
+        flat_base = [leaf for axis in value.base for leaf in leaves(axis)]
+        names = self.index_names(flat_base)
+        return [names[leaf.label] for leaf in flat_base]
 
     def text(self):
         self.dims, self.sizes = {}, {}
+        kinds = {FLOATS[t.dtype] for t in [*(t for _, t, _ in self.inputs), *(t for _, t in self.outputs)] if t.dtype in FLOATS} or {"f32"}
+        if len(kinds) > 1:
+            raise Unsupported("f32 and f64 are mixed")
         inputs = []
-        for value, tensor in self.inputs:
-            kind = {**FLOATS, **WHOLE}[tensor.dtype]
+        for value, tensor, _ in self.inputs:
             # What plans are checked with: matrices that keep the magnitude of what they multiply, as those of a model do.
-            most = 2 / max(tensor.shape) ** 0.5 if len(tensor.shape) == 2 and tensor.dtype in FLOATS else None
-            drawn = f", range: [{-most:.3g}, {most:.3g}]" if most else ""
-            inputs.append(f"  {value.name}: {{dims: [{', '.join(self.declared(value))}], dtype: {kind}{drawn}}}")
-        kinds = {FLOATS[t.dtype] for _, t in self.outputs} or {"f32"}
+            drawn = ""
+            if len(tensor.shape) == 2 and tensor.dtype in FLOATS:
+                most = 2 / max(tensor.shape) ** 0.5
+                drawn = f", range: [{-most:.3g}, {most:.3g}]"
+            elif tensor.dtype is torch.bool:
+                drawn = ", range: [0, 1]"
+            inputs.append(f"  {value.name}: {{dims: [{', '.join(self.declared(value))}], dtype: {GIVEN[tensor.dtype]}{drawn}}}")
         steps = []
         for value, template, operands, summed in self.steps:
             out = [leaf for axis in value.base for leaf in leaves(axis)]
@@ -314,9 +240,9 @@ class Recipe:
         for value, _ in self.outputs:
             if value.name.startswith("y") and value.name not in outputs:
                 outputs.append(value.name)
+        if not outputs:
+            raise Unsupported("nothing is computed")
         dims = ", ".join(f"{name}: {size}" for name, size in self.dims.items())
-        if len(kinds) > 1:
-            raise Unsupported("f32 and f64 are mixed")
         return "\n".join([
             f"model: {self.name}", f"dims: {{{dims}}}", f"dtype: {kinds.pop()}", "inputs:", *inputs, "steps:", *steps,
             f"outputs: [{', '.join(outputs)}]", "",
@@ -324,9 +250,62 @@ class Recipe:
 
     def operand(self, operand, names):
         value, axes = operand
-        index = {}
+        if isinstance(value, Formula):
+            own = {}
+            for mine, its in zip(value.axes, axes):
+                for leaf, other in zip(leaves(mine), leaves(its)):
+                    own[leaf.label] = names[other.label]
+            texts = []
+            for o in value.operands:
+                if isinstance(o, Position):
+                    texts.append(total(terms(o.axis, own)))
+                else:
+                    texts.append(self.operand(o, own) if isinstance(o, tuple) else number(o))
+            text = value.template.format(*texts)
+            return text if text.isidentifier() else f"({text})"
+        index, computed = {}, {}
         for own, op in zip(value.axes, axes):
+            if isinstance(op, (Place, Row)):
+                for leaf in leaves(own):
+                    computed[leaf.label] = op
+                continue
             for mine, its in zip(leaves(own), leaves(op)):
-                index[mine.label] = names[its.label]
-        subscripts = [index[leaf.label] for axis in value.base for leaf in leaves(axis)]
-        return f"{value.name}[{','.join(subscripts)}]" if subscripts else value.name
+                # An axis that was only expanded has no index.
+                index[mine.label] = names.get(its.label)
+        subscripts, fill = [], None
+        for leaf in (leaf for axis in value.base for leaf in leaves(axis)):
+            op = computed.get(leaf.label)
+            if isinstance(op, Row):
+                subscripts.append(self.operand((op.value, op.axes), names))
+            elif isinstance(op, Place):
+                subscripts.append(_place(op, names))
+                fill = op.fill if op.fill is not None else fill
+            else:
+                subscripts.append(index[leaf.label])
+        otherwise = f" else {number(fill)}" if fill is not None else ""
+        return f"{value.name}[{','.join(subscripts)}{otherwise}]" if subscripts else value.name
+
+
+def _has(value, d):
+    """Whether a value depends on its d-th axis, if there is one."""
+    return d >= 0 and extent(value.axes[d]) > 1 and not value.lacks(value.axes[d])
+
+
+def _reads(formula, axis):
+    """Whether a formula depends on one of its axes."""
+    labels = {leaf.label for leaf in leaves(axis)}
+    for o in formula.operands:
+        if isinstance(o, Position) and labels & {leaf.label for leaf in leaves(o.axis)}:
+            return True
+        if isinstance(o, tuple):
+            inner, axes = o
+            if any(labels & {leaf.label for leaf in leaves(its)} and _reads(inner, own) for own, its in zip(inner.axes, axes)):
+                return True
+    return False
+
+
+def _place(place, names):
+    found = [(times * stride, name) for times, axis in place.terms for stride, name in terms(axis, names)]
+    text = total(found, place.offset)
+    # A plain index would be one that runs over the whole axis.
+    return text + "+0" if place.fill is None and len(found) == 1 and found[0][0] == 1 and not place.offset else text

@@ -11,12 +11,15 @@ from itertools import count
 class Unsupported(Exception):
     """What a recipe does not say, with the reason."""
 
+    #: The operator that is the reason, if it is one.
+    node = None
+
 
 class Size:
     """A size that may turn out to be a product; equal ones are united."""
 
     def __init__(self, n):
-        self.n, self.parent, self.parts = n, None, None
+        self.n, self.parent, self.parts, self.is_whole = n, None, None, False
 
     def root(self):
         at = self
@@ -27,6 +30,8 @@ class Size:
     def split(self, outer):
         """Makes this a product of ``outer`` and the rest."""
         root = self.root()
+        if root.is_whole:
+            raise Unsupported(f"a view cuts an axis of {root.n} along which windows or parts are read")
         if root.n % outer:
             raise Unsupported(f"a view cuts an axis of {root.n} into pieces of {outer}")
         root.parts = [Size(outer), Size(root.n // outer)]
@@ -74,7 +79,7 @@ def unite(one, other):
             if x is y:
                 continue
             if x.n == y.n:
-                y.parent = x
+                y.parent, x.is_whole = x, x.is_whole or y.is_whole
             elif x.n > y.n:
                 x.split(y.n)
             else:

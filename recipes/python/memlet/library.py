@@ -134,6 +134,8 @@ class Step:
         self._memories = [self._memory_at(n).contents for n in range(self._function("memory_count")())]
         most = self._function("most_threads")()
         self.threads = threads if threads is not None else min(about["threads"], most)
+        #: Of the memory that a context has for what lies between its inputs and results.
+        self.workspace_bytes = self._function("workspace_bytes")(self.threads)
         context = ctypes.c_void_p()
         self._check(self._function("create")(ctypes.byref(context), self.threads, None, 0))
         self._context = context
@@ -161,6 +163,7 @@ class Step:
             ("destroy", None, [pointer]),
             ("step", ctypes.c_int, [pointer, pointer, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32]),
             ("refresh", ctypes.c_int, [pointer]),
+            ("workspace_bytes", ctypes.c_size_t, [number]),
             ("pack", ctypes.c_int, [number, pointer, pointer]),
             ("unpack", ctypes.c_int, [number, pointer, pointer]),
         ]:

@@ -1,58 +1,66 @@
 """PyTorch programs on plans of Memlet: ``torch.compile(model, backend="memlet")`` and ``memlet.compile(module, example)``.
 
-Dynamo and AOTAutograd make graphs of aten operators, forward and backward. What a recipe says goes to Memlet, partition by partition: a recipe
-is written, optimized and built once, and kept in a cache; everything else stays with PyTorch. ``memlet.torch_backend.table()`` prints
-which is which, and why.
+Dynamo and AOTAutograd make graphs of aten operators, forward and backward. What a recipe says goes to Memlet, partition by partition: a
+recipe is written, optimized and built once, and kept in a cache; everything else stays with PyTorch. Equal layers are partitions with one
+plan.
+``memlet.torch_backend.table()`` prints which is which, and why.
 """
 
 import contextlib
 import fcntl
 import hashlib
+import operator
 import os
 import shutil
 import subprocess
 from pathlib import Path
+from unittest import mock
 
 import torch
-from torch._decomp import core_aten_decompositions
+from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch import partitioners
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
+from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
-from .graph import OTHERS, POINTWISE, Recipe, aten, reason_against
+from . import decompositions, layers
+from .graph import Recipe
 from .indices import Unsupported, leaves
 from .library import MemletError, load
+from .masks import MASK, SEED
+from .operators import VIEWS, is_of_indices, reason_against
 
 #: What is left to PyTorch or given to Memlet: (graph, operators, where, why).
 REPORT = []
 
 
 class Options:
-    """How partitions are optimized. Environment: MEMLET is the binary, MEMLET_BUDGET the time for each partition."""
+    """How partitions are optimized. Environment: MEMLET is the binary, MEMLET_BUDGET the time for each plan."""
 
     binary = os.environ.get("MEMLET", "memlet")
     budget = os.environ.get("MEMLET_BUDGET", "10s")
     threads = None
     #: Operators that a partition must have to be worth a call.
     least = 2
+    #: Whose random numbers dropout has: "memlet", which draws masks within plans, or "pytorch", whose dropouts stay with it.
+    dropout = os.environ.get("MEMLET_DROPOUT", "memlet")
 
     @staticmethod
     def cache():
-        base = os.environ.get("MEMLET_TORCH_CACHE") or os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "memlet", "torch")
-        return Path(base)
+        caches = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
+        return Path(os.environ.get("MEMLET_TORCH_CACHE") or os.path.join(caches, "memlet", "torch"))
 
 
 def table():
-    """The partitions so far as text: where operators run, and why those of PyTorch stay there."""
-    rows = [("graph", "operators", "runs in", "why")] + [(g, str(n), where, why) for g, n, where, why in REPORT]
+    """The partitions so far as text: where operators run, and why those of PyTorch stay there. Equal partitions have one line."""
+    counted = {}
+    for row in REPORT:
+        counted[row] = counted.get(row, 0) + 1
+    rows = [("graph", "operators", "runs in", "why")]
+    rows += [(g, f"{times} x {n}" if times > 1 else str(n), where, why) for (g, n, where, why), times in counted.items()]
     widths = [max(len(row[c]) for row in rows) for c in range(4)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
-
-
-def _decompositions():
-    kept = {aten.threshold_backward.default, aten.tanh_backward.default, aten.sigmoid_backward.default, aten.silu.default,
-            aten._softmax_backward_data.default, *OTHERS, *POINTWISE}  # fmt: skip
-    return {op: of for op, of in core_aten_decompositions().items() if op not in kept}
 
 
 class _Support(OperatorSupportBase):
@@ -65,42 +73,54 @@ class _Partition(torch.nn.Module):
 
     def __init__(self, step, recipe):
         super().__init__()
-        self.step = step
-        self.names = [value.name for value, _ in recipe.inputs]
-        self.shapes = [[leaf.size.root().n for axis in value.base for leaf in leaves(axis)] for value, _ in recipe.inputs]
+        self.step, self.seed, self.mask_step = step, recipe.seed, recipe.mask_step or 0
+        self.given = []
+        for value, tensor, at in recipe.inputs:
+            shape = [leaf.size.root().n for axis in value.base for leaf in leaves(axis)]
+            self.given.append((value.name, at, shape if list(tensor.shape) != shape else None, tensor.dtype is torch.bool))
         self.made = []
         for value, tensor in recipe.outputs:
             base = [leaf.label for axis in value.base for leaf in leaves(axis)]
             seen = [leaf for axis in value.axes for leaf in leaves(axis)]
             known = [base.index(leaf.label) if leaf.label in base else None for leaf in seen]
-            self.made.append((value.name, known, [leaf.size.root().n for leaf in seen], tuple(tensor.shape), tuple(tensor.stride())))
+            sizes = [leaf.size.root().n for leaf in seen]
+            plain = known == list(range(len(base)))
+            self.made.append((value.name, plain, known, sizes, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype))
 
     def forward(self, *tensors):
-        given = {name: tensor.detach().view(shape) if tuple(tensor.shape) != tuple(shape) else tensor.detach()
-                 for name, tensor, shape in zip(self.names, map(_dense, tensors), self.shapes)}  # fmt: skip
-        results = self.step(**given)
+        given = {}
+        for name, at, shape, is_truth in self.given:
+            tensor = tensors[at].detach()
+            if not tensor.is_contiguous():
+                # Axes can be split without copies.
+                tensor = tensor.contiguous()
+            if is_truth:
+                tensor = tensor.view(torch.uint8)
+            given[name] = tensor if shape is None else tensor.view(shape)
+        seed = 1 if self.seed is None else int(tensors[self.seed])
+        results = self.step(seed=seed, step=self.mask_step, **given)
         found = []
-        for name, known, sizes, shape, stride in self.made:
-            base = results[name] if name in results else given[name]
-            base = base.permute([k for k in known if k is not None])
-            for at, k in enumerate(known):
-                if k is None:
-                    base = base.unsqueeze(at)
-            tensor = base.expand(sizes).reshape(shape)
+        for name, plain, known, sizes, shape, stride, dtype in self.made:
+            tensor = results[name] if name in results else given[name]
+            if not plain:
+                tensor = tensor.permute([k for k in known if k is not None])
+                for at, k in enumerate(known):
+                    if k is None:
+                        tensor = tensor.unsqueeze(at)
+                tensor = tensor.expand(sizes)
+            tensor = tensor.reshape(shape)
+            if tensor.dtype != dtype:
+                tensor = tensor.to(dtype)
             # The operators around it were traced for these strides.
             found.append(tensor if tensor.stride() == stride else torch.empty_strided(shape, stride, dtype=tensor.dtype).copy_(tensor))
         return tuple(found) if len(found) > 1 else found[0]
 
 
-def _dense(tensor):
-    """A tensor whose axes can be split: one that views of it can be made of without copies."""
-    return tensor if tensor.is_contiguous() else tensor.contiguous()
-
-
 def _run(*words):
     done = subprocess.run([Options.binary, *words], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise MemletError(f"{' '.join([Options.binary, *words])}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}")
+        said = done.stderr.strip().splitlines()
+        raise MemletError(f"{' '.join([Options.binary, *words])}: {said[-1] if said else done.returncode}")
 
 
 @contextlib.contextmanager
@@ -113,17 +133,24 @@ def _alone(folder):
         yield
 
 
+#: Libraries of this process by key: equal partitions share one, and its workspace.
+_LOADED = {}
+
+
 def _built(text):
     """The library of a recipe, from the cache if it is there."""
     threads = Options.threads or torch.get_num_threads()
     key = hashlib.sha256(f"{text}\n{threads} {Options.budget}".encode()).hexdigest()[:20]
     folder = Options.cache() / key
+    if (folder, threads) in _LOADED:
+        return _LOADED[folder, threads]
     made = folder / "library" / "library.json"
     if not made.exists():
         with _alone(Options.cache()):
             if not made.exists():
                 _make(text, folder, key, threads)
-    return load(folder / "library", threads=threads)
+    _LOADED[folder, threads] = load(folder / "library", threads=threads)
+    return _LOADED[folder, threads]
 
 
 def _make(text, folder, key, threads):
@@ -138,42 +165,107 @@ def _make(text, folder, key, threads):
     part.rename(folder / "library")
 
 
-def _compiler(kind):
-    def compiled(module, example):
-        name = f"{kind} {len({row[0] for row in REPORT if row[0].startswith(kind)})}"
-        against = {}
-        for node in module.graph.nodes:
-            why = reason_against(node)
-            if node.op == "call_function" and why:
-                against[why] = against.get(why, 0) + 1
-        partitioner = CapabilityBasedPartitioner(module, _Support(), allows_single_node_partition=True)
-        partitions = [p for p in partitioner.propose_partitions() if sum(n.op == "call_function" for n in p.nodes) >= Options.least]
-        fused = partitioner.fuse_partitions(partitions)
-        for child_name, child in list(fused.named_children()):
-            operators = sum(n.op == "call_function" for n in child.graph.nodes)
+def _partitions(module):
+    """The operators of each partition: connected ones that recipes say, divided into equal layers."""
+    found = []
+    for partition in CapabilityBasedPartitioner(module, _Support(), allows_single_node_partition=True).propose_partitions():
+        groups = {}
+        for node in partition.nodes:
+            groups.setdefault(node.meta.get("memlet_group", 0), []).append(node)
+        found += groups.values()
+    order = {node: at for at, node in enumerate(module.graph.nodes)}
+    worth = [n for n in (sorted(nodes, key=order.get) for nodes in found) if _is_worth_it(n)]
+    return [dict.fromkeys(nodes) for nodes in sorted(worth, key=lambda nodes: order[nodes[0]])]
+
+
+def _is_worth_it(nodes):
+    return sum(node.target not in VIEWS and node.target is not MASK and not is_of_indices(node) for node in nodes) >= Options.least
+
+
+#: How often a graph is divided anew because a partition has an operator that a recipe cannot say after all.
+TRIES = 40
+
+
+def _recipes(module, kind):
+    """Recipes of all partitions by the name of their submodule, in a module that calls these."""
+    for left in reversed(range(TRIES)):
+        copied = torch.fx.GraphModule(module, torch.fx.Graph())
+        mapped = {}
+        copied.graph.output(copied.graph.graph_copy(module.graph, mapped))
+        back = {new.name: old for old, new in mapped.items()}
+        fused = fuse_by_partitions(copied, _partitions(copied), prefix="memlet_")
+        recipes, again = {}, False
+        for name, child in fused.named_children():
             try:
-                recipe = Recipe(child.graph, f"{kind}_{child_name}")
-                setattr(fused, child_name, _Partition(_built(recipe.text()), recipe))
-                REPORT.append((name, operators, "Memlet", child_name))
-            except (Unsupported, MemletError) as error:
-                REPORT.append((name, operators, "PyTorch", str(error)))
-        for why, operators in against.items():
-            REPORT.append((name, operators, "PyTorch", why))
-        fused.recompile()
-        return fused
-
-    from functorch.compile import make_boxed_func
-
-    return lambda module, example: make_boxed_func(compiled(module, example).forward)
+                recipe = Recipe(child.graph, f"torch_{kind}")
+                recipes[name] = (child, recipe, recipe.text())
+            except Unsupported as error:
+                if error.node is not None and error.node.name in back and left:
+                    back[error.node.name].meta["memlet_refused"] = str(error)
+                    again = True
+                else:
+                    REPORT.append((kind, sum(n.op == "call_function" for n in child.graph.nodes), "PyTorch", str(error)))
+        if not again:
+            return fused, recipes
 
 
-#: The backend that ``torch.compile`` finds under the name ``memlet``.
-backend = aot_autograd(fw_compiler=_compiler("forward"), bw_compiler=_compiler("backward"), decompositions=_decompositions())
+def _compiled(module, kind):
+    name = f"{kind} {len({row[0] for row in REPORT if row[0].startswith(kind)})}"
+    if not any("memlet_group" in node.meta for node in module.graph.nodes):
+        decompositions.dropouts_as_masks(module)
+        layers.settle(module.graph, None)
+    fused, recipes = _recipes(module, kind)
+    for child_name, (child, recipe, text) in recipes.items():
+        operators = sum(n.op == "call_function" for n in child.graph.nodes)
+        try:
+            step = _built(text)
+            setattr(fused, child_name, _Partition(step, recipe))
+            REPORT.append((name, operators, "Memlet", step.name))
+        except MemletError as error:
+            REPORT.append((name, operators, "PyTorch", str(error)))
+    against = {}
+    for node in fused.graph.nodes:
+        if node.op == "call_function" and node.target not in (operator.getitem, SEED):
+            why = reason_against(node) or "a partition of its own would be too small"
+            against[why] = against.get(why, 0) + 1
+    for why, operators in against.items():
+        REPORT.append((name, operators, "PyTorch", why))
+    fused.recompile()
+    return fused
+
+
+def _compiler(kind):
+    return lambda module, example: make_boxed_func(_compiled(module, kind).forward)
+
+
+def _divided(joint, inputs, **about):
+    """Divides the joint graph of forward and backward; what costs nothing to compute again is not saved."""
+    if Options.dropout != "pytorch":
+        decompositions.dropouts_as_masks(joint)
+    choose = partitioners.choose_saved_values_set
+    with mock.patch.object(partitioners, "choose_saved_values_set", lambda *args, **named: layers.sources(choose(*args, **named))):
+        forward, backward = partitioners.min_cut_rematerialization_partition(joint, inputs, **about)
+    layers.settle(forward.graph, backward.graph)
+    forward.recompile()
+    backward.recompile()
+    return forward, backward
+
+
+_aot = aot_autograd(
+    fw_compiler=_compiler("forward"), bw_compiler=_compiler("backward"), inference_compiler=_compiler("inference"), partition_fn=_divided,
+    decompositions=decompositions.decompositions(),
+)  # fmt: skip
+
+
+def backend(module, example, **options):
+    """The backend that ``torch.compile`` finds under the name ``memlet``."""
+    decompositions.write_out(module)
+    return _aot(module, example, **options)
 
 
 @contextlib.contextmanager
 def options(**given):
-    """Options for what is compiled inside: ``budget="1m"``, ``threads=2``, ``binary=…``, ``least=…``."""
+    """Options for what is compiled inside: ``budget="1m"``, ``threads=2``, ``binary=…``, ``least=…``, ``dropout="pytorch"``."""
     before = {name: getattr(Options, name) for name in given}
     for name, value in given.items():
         setattr(Options, name, value)

@@ -5,7 +5,10 @@
 
 use super::header::Header;
 use super::value::StepValue;
-use sdfg::{Expr, Fill, Op};
+use sdfg::{Expr, Fill, Op, Scalar};
+
+/// The operand that is the index of the rows into which an operator adds.
+pub const ROW: &str = "row";
 
 /// One application of an operator.
 #[derive(Clone, Debug)]
@@ -34,6 +37,15 @@ impl Applied {
         [&*self.of].into_iter().chain(self.others.iter().map(|(_, value)| value))
     }
 
+    /// The index that its label is a number of: the only one that it runs over, or that of the rows into which it adds.
+    pub fn classes(&self) -> Option<&str> {
+        match (self.other(ROW), self.over.as_slice()) {
+            (Some(StepValue::Scalar(Scalar::Index(index))), _) => index.as_sym(),
+            (None, [class]) => Some(class.as_str()),
+            _ => None,
+        }
+    }
+
     /// One of the other operands.
     pub fn other(&self, connector: &str) -> Option<&StepValue> {
         self.others.iter().find(|(name, _)| *name == connector).map(|(_, value)| value)
@@ -49,7 +61,7 @@ pub struct OperatorForm {
     pub reduces: bool,
     /// Written again it is another value.
     pub random: bool,
-    /// The operand that numbers the classes along the only index of `over`.
+    /// The operand whose elements are numbers of [`Applied::classes`].
     pub label: Option<&'static str>,
     /// The operations that it becomes.
     pub lower: fn(&mut dyn Lower, &Applied, StepTarget) -> Reading,

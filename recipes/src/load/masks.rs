@@ -4,9 +4,11 @@
 //! computes them in different places draws it for each, which takes ten rounds of multiplications for one bit. The next operation after a
 //! dropout usually sums its result: a product along its inner dim, a normalization along its rows. Fast kernels write and read the
 //! tensor along that dim, so neighbours run along it; if no operation sums the tensor, they run along the last dim. A mask depends on the
-//! recipe alone, not on later rewrites of the program.
+//! recipe alone, not on later rewrites of the program. Where a recipe names the stream, elements are numbered row by row, so that dropouts
+//! of the same stream have the same mask in any recipe.
 
 use super::header::Header;
+use super::operators::GIVEN_STREAM;
 use sdfg::{Expr, Op, Operation, Scalar};
 use std::collections::HashMap;
 
@@ -17,7 +19,10 @@ pub fn settle(header: &Header, operations: &mut [Operation]) {
         let Some(operation) = before.last_mut() else { continue };
         let [out] = operation.outputs.as_slice() else { continue };
         let Op::Elementwise { code: Scalar::Binary(.., factor), .. } = &mut operation.op else { continue };
-        let Scalar::Keep { element, .. } = factor.as_mut() else { continue };
+        let Scalar::Keep { element, stream, .. } = factor.as_mut() else { continue };
+        if stream.starts_with(GIVEN_STREAM) {
+            continue;
+        }
         let indices: Vec<&str> = out.subscripts.iter().filter_map(Expr::as_sym).collect();
         let axes = indices.iter().map(|index| Some(*index)).collect();
         let summed = summed_next(&out.data, axes, after);
@@ -75,6 +80,12 @@ mod tests {
             });
         }
         found
+    }
+
+    #[test]
+    fn elements_of_a_given_stream_are_numbered_as_they_stand_on_the_left() {
+        let steps = ["d[j,b,i] = dropout(x[i,b,j], rate: 0.1, stream: 4)", "y[b,i] = g[i] * sum(d[j,b,i], over: j)"];
+        assert_eq!(numbered(&steps), ["(j*B+b)*I+i"]);
     }
 
     #[test]

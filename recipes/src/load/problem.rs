@@ -204,6 +204,8 @@ pub enum Problem {
     Layer(String),
     #[error("the rate is {0}; a dropout rate is at least 0 and below 1")]
     Rate(f64),
+    #[error("the stream is {0}; streams of random numbers are whole numbers from 0 on, such as 3")]
+    Stream(f64),
     #[error("`eps` is {0}; it is a finite number that is at least 0, such as 1e-5")]
     Eps(f64),
     #[error("`{name}` is read by no step; remove it if that is not meant")]

@@ -59,8 +59,8 @@ impl StepValue {
     /// Tensors whose elements say which class along a dim is the right one.
     pub fn labels(&self) -> Vec<(&str, &str)> {
         let own = match self {
-            StepValue::Applied(applied) => match (applied.form.label.and_then(|label| applied.other(label)), applied.over.as_slice()) {
-                (Some(StepValue::Access(Reading { data, .. })), [class]) => Some((data.as_str(), class.as_str())),
+            StepValue::Applied(applied) => match (applied.form.label.and_then(|label| applied.other(label)), applied.classes()) {
+                (Some(StepValue::Access(Reading { data, .. })), Some(class)) => Some((data.as_str(), class)),
                 _ => None,
             },
             _ => None,

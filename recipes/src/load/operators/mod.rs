@@ -12,10 +12,13 @@ mod function;
 mod logarithmic;
 mod normalization;
 mod reduction;
+mod scatter;
 mod select;
 mod size;
 mod softmax;
 pub mod sugar;
+
+pub use dropout::GIVEN_STREAM;
 
 use super::context::StepContext;
 use super::names::nearest;
@@ -48,6 +51,7 @@ const FAMILIES: &[&[Operator]] = &[
     softmax::ALL,
     logarithmic::ALL,
     reduction::ALL,
+    scatter::ALL,
     normalization::ALL,
 ];
 
@@ -63,7 +67,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// The arguments that are expressions: all but `over`, `form` and the dim of `size`.
 pub fn operands<'a>(name: &str, arguments: &'a [Argument]) -> impl Iterator<Item = &'a ParsedExpr> {
     let none = name == "size";
-    let plain = |a: &&Argument| a.option.as_ref().is_none_or(|o| !matches!(o.text.as_str(), "over" | "form"));
+    let plain = |a: &&Argument| a.option.as_ref().is_none_or(|o| !matches!(o.text.as_str(), "over" | "form" | "into"));
     arguments.iter().filter(move |a| !none && plain(a)).map(|a| &a.value)
 }
 
