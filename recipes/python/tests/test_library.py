@@ -30,6 +30,39 @@ update: ["sgd(rate: 0.01)"]
 """
 RATE = 0.01
 
+#: Masks of one stream in several shapes of steps, another stream, and rows that are added up by number.
+PARTS = """model: parts
+dims: {a: 6, b: 40, v: 5, i: 24}
+inputs: {x: [a, b], g: [a, b, i], ids: {dims: [a, b], dtype: i32}}
+steps:
+  - "one[b,a] = dropout(x[a,b], rate: 0.25, stream: 3)"
+  - "again[b,a] = dropout(2 * x[a,b], rate: 0.25, stream: 3)"
+  - "other[b,a] = dropout(x[a,b], rate: 0.25, stream: 4)"
+  - "added[v,i] = scatter(g[a,b,i], ids[a,b], over: [a, b], into: v)"
+outputs: [one, again, other, added]
+"""
+
+
+def lanes(seed, name, step, count):
+    """The 16 random bits of elements: Philox 4x32-10 as its authors give it, keyed by the FNV-1a hash of the stream's name."""
+    low, whole = 0xFFFFFFFF, (1 << 64) - 1
+    mixed = 0xCBF29CE484222325
+    for byte in name.encode():
+        mixed = (mixed ^ byte) * 0x100000001B3 & whole
+    mixed = (seed ^ mixed) + 0x9E3779B97F4A7C15 & whole
+    mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & whole
+    mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & whole
+    mixed ^= mixed >> 31
+    found = []
+    for block in range(-(-count // 8)):
+        c, k = [block & low, block >> 32, step & low, step >> 32], [mixed & low, mixed >> 32]
+        for _ in range(10):
+            p, q = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+            c = [q >> 32 ^ c[1] ^ k[0], q & low, p >> 32 ^ c[3] ^ k[1], p & low]
+            k = [k[0] + 0x9E3779B9 & low, k[1] + 0xBB67AE85 & low]
+        found += [half for word in c for half in (word & 0xFFFF, word >> 16)]
+    return np.array(found[:count])
+
 
 def run(*words):
     subprocess.run([BINARY, *words], check=True, stdout=subprocess.DEVNULL)
@@ -43,6 +76,26 @@ def reference(p, x, t):
     d_y = 2 * (y - t)
     d_h = (d_y @ v.T) * (1 - h * h)
     return np.sum((y - t) ** 2), {"w": w - RATE * (x.T @ d_h), "c": c - RATE * d_h.sum(0), "v": v - RATE * (h.T @ d_y)}
+
+
+class Parts(unittest.TestCase):
+    def test_given_streams_and_scattered_rows(self):
+        draw = np.random.default_rng(2)
+        given = {"x": np.ones((6, 40), np.float32), "ids": draw.integers(0, 5, (6, 40), np.int32)}
+        given["g"] = draw.standard_normal((6, 40, 24)).astype(np.float32)
+        added = np.zeros((5, 24))
+        np.add.at(added, given["ids"].ravel(), given["g"].reshape(-1, 24))
+        with tempfile.TemporaryDirectory() as at:
+            with open(f"{at}/parts.yaml", "w", encoding="utf-8") as file:
+                file.write(PARTS)
+            run("optimize", f"{at}/parts.yaml", "--budget", "0s", "--timing", "200ms", "--threads", "2", "--out", f"{at}/plan")
+            run("build", f"{at}/plan", "--out", f"{at}/library")
+            for threads in (1, 2):
+                found = memlet.load(f"{at}/library", threads=threads)(seed=9, step=4, **given)
+                for name, stream, times in (("one", 3, 1), ("again", 3, 2), ("other", 4, 1)):
+                    right = np.where(lanes(9, f"stream:{stream}", 4, 240) >= 16384, times / 0.75, 0).reshape(40, 6)
+                    np.testing.assert_allclose(found[name], right, 1e-6)
+                np.testing.assert_allclose(found["added"], added, 1e-5, 1e-5)
 
 
 class Library(unittest.TestCase):

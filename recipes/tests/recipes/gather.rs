@@ -91,25 +91,6 @@ fn gradients_of_tables_add_up_rows_that_are_named_twice() -> Result<(), Failure>
 }
 
 #[test]
-fn a_scatter_adds_up_rows_as_the_gradient_of_a_table_does() -> Result<(), Failure> {
-    let (tensors, [x, _], _, k) = given();
-    let text =
-        recipe("").replace("\"loss[] =", "\"unused[] =") + "  - \"sum[v,d] = scatter(k[b,d], x[b], over: b, into: v)\"\noutputs: [sum]\n";
-    let mut want = Array2::zeros((7, 40));
-    for (b, row) in x.iter().enumerate() {
-        want.row_mut(*row).scaled_add(1.0, &k.row(b));
-    }
-    let programs = programs(&load_str("m.yaml", &text, &[])?, true)?;
-    for program in [&programs.unfused].into_iter().chain(programs.variants.iter().map(|variant| &variant.program)) {
-        close(&interpret(program, &tensors, &RUN)?["sum"], &want, "the interpreter's sum");
-        let (one, two) = (executed(program, &tensors, 1, 1)?.0, executed(program, &tensors, 2, 1)?.0);
-        close(&one["sum"], &want, "the kernels' sum");
-        assert_eq!(one["sum"], two["sum"], "sums do not depend on the number of threads");
-    }
-    Ok(())
-}
-
-#[test]
 fn a_table_is_updated_in_place_and_row_by_row() -> Result<(), Failure> {
     let (tensors, rows, mut e, k) = given();
     for _ in 0..3 {
