@@ -8,9 +8,11 @@
 mod code;
 mod loops;
 mod names;
+mod read;
 mod scopes;
 mod write;
 
+pub use read::read;
 pub use write::write;
 
 use sdfg::library::OperatorError;

@@ -47,8 +47,15 @@ pub enum ImportProblem {
     NoSuchSize { size: String, has: String },
     #[error("node {node} ({operator}): {why}")]
     Node { node: String, operator: String, why: UnsupportedNode },
+    /// A node of a state; a state as a whole has none.
+    #[error("{}: {why}", placed(state, node))]
+    Part { state: String, node: String, why: String },
     #[error("the output `{name}`: {why}")]
     Output { name: String, why: String },
+}
+
+fn placed(state: &str, node: &str) -> String {
+    if node.is_empty() { state.to_string() } else { format!("state {state}: node `{node}`") }
 }
 
 /// Everything that is wrong with a model.

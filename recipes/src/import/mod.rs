@@ -12,16 +12,16 @@
 
 mod attribute;
 mod constant;
-mod element;
+pub(crate) mod element;
 mod error;
 mod fold;
 mod graph;
 mod node;
 mod operators;
 pub mod proto;
-mod recipe;
+pub(crate) mod recipe;
 mod state;
-mod step;
+pub(crate) mod step;
 mod value;
 mod view;
 
@@ -77,14 +77,22 @@ impl Imported {
 
 /// Whether a file is a model that [`import`] reads, by its name.
 pub fn is_model(path: &Path) -> bool {
-    path.extension().is_some_and(|e| e.eq_ignore_ascii_case("onnx"))
+    path.extension().is_some_and(|e| e.eq_ignore_ascii_case("onnx")) || is_sdfg(path)
 }
 
-/// Reads an ONNX model; `sizes` are those that the model names and leaves open.
+/// Whether a file is a program of DaCe's, by its name.
+pub fn is_sdfg(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e.eq_ignore_ascii_case("sdfg"))
+}
+
+/// Reads an ONNX model or a program of DaCe's; `sizes` are those that the model names and leaves open.
 ///
 /// # Errors
 /// Everything that is wrong with the model, or not supported.
 pub fn import(path: &Path, sizes: &[(String, i64)]) -> Result<Imported, ImportErrors> {
+    if is_sdfg(path) {
+        return crate::dace::read(path, sizes);
+    }
     let file = path.display().to_string();
     let failed = |why: String| ImportErrors { file: file.clone(), problems: vec![ImportProblem::File(why)] };
     let bytes = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
