@@ -97,7 +97,9 @@ impl Reader {
                         None => return Ok(()),
                     }
                 }
-                [(_, only)] if edges.len() == 1 => return stop(format!("it goes on to `{}` under a condition that depends on inputs", region.blocks[only.to].label)),
+                [(_, only)] if edges.len() == 1 => {
+                    return stop(format!("it goes on to `{}` under a condition that depends on inputs", region.blocks[only.to].label));
+                }
                 _ => return stop("a state is followed by others under conditions that depend on inputs"),
             }
         }
@@ -159,7 +161,14 @@ impl Reader {
     }
 
     /// Runs both ways on from a state up to where they meet, if they do.
-    fn fork<'g>(&mut self, frame: &mut Frame<'g>, region: &'g Region, condition: Value, edges: [&'g Transition; 2], until: Option<usize>) -> Done<Option<usize>> {
+    fn fork<'g>(
+        &mut self,
+        frame: &mut Frame<'g>,
+        region: &'g Region,
+        condition: Value,
+        edges: [&'g Transition; 2],
+        until: Option<usize>,
+    ) -> Done<Option<usize>> {
         let reached = edges.map(|e| reachable(region, e.to, until));
         let common: Vec<usize> = reached[0].intersection(&reached[1]).copied().collect();
         let meets = |c: &usize| common.iter().all(|other| reachable(region, *c, until).contains(other));
@@ -299,7 +308,8 @@ fn guarded(region: &Region, header: usize) -> Option<(Counted<'_>, usize)> {
     let first = back.next()?;
     let mut mentioned = IndexSet::new();
     condition.names(&mut mentioned);
-    let (name, next) = first.assignments.iter().find_map(|(name, ast)| Some((name, ast.as_ref().ok()?)).filter(|(name, _)| mentioned.contains(*name)))?;
+    let (name, next) =
+        first.assignments.iter().find_map(|(name, ast)| Some((name, ast.as_ref().ok()?)).filter(|(name, _)| mentioned.contains(*name)))?;
     let same = |e: &Transition| e.assignments.iter().any(|(own, ast)| own == name && ast.as_ref() == Ok(next));
     if !back.all(same) {
         return None;

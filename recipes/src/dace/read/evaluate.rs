@@ -169,7 +169,9 @@ fn call(made: &mut Made, frame: &Frame, names: &Names, name: &str, arguments: &[
     match (name, arguments.as_slice()) {
         ("float" | "double" | "float64" | "float32" | "float16" | "real" | "conj", [x]) => Ok(x.clone()),
         ("bool" | "bool_", [x]) => Ok(x.clone().truth()),
-        ("int" | "int8" | "int16" | "int32" | "int64" | "uint8" | "uint16" | "uint32" | "uint64" | "trunc" | "long", [x]) => Ok(truncated(made, x.clone())),
+        ("int" | "int8" | "int16" | "int32" | "int64" | "uint8" | "uint16" | "uint32" | "uint64" | "trunc" | "long", [x]) => {
+            Ok(truncated(made, x.clone()))
+        }
         ("exp" | "log" | "sqrt" | "sin" | "cos" | "tanh" | "floor" | "abs" | "erf" | "log1p" | "rsqrt" | "sigmoid", [x]) => {
             const NAMES: &[&str] = &["exp", "log", "sqrt", "sin", "cos", "tanh", "floor", "abs", "erf", "log1p", "rsqrt", "sigmoid"];
             let function = NAMES.iter().find(|known| **known == name).copied().unwrap_or("exp");

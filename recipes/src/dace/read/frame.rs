@@ -77,8 +77,7 @@ impl Reader {
 
     /// Strides in elements; those of C where the file has none, or where they depend on indices.
     pub fn strides(&mut self, frame: &Frame, array: &Array, shape: &[i64]) -> Vec<i64> {
-        let given: Option<Vec<i64>> =
-            array.strides.iter().map(|ast| self.integer(frame, ast).ok().and_then(|i| i.constant())).collect();
+        let given: Option<Vec<i64>> = array.strides.iter().map(|ast| self.integer(frame, ast).ok().and_then(|i| i.constant())).collect();
         given.filter(|given| given.len() == shape.len()).unwrap_or_else(|| packed(shape))
     }
 
@@ -90,7 +89,12 @@ impl Reader {
     }
 
     /// A container whose elements are those of another one.
-    pub fn alias(&mut self, name: &str, shape: &[i64], f: impl FnOnce(&mut Self, &[Integer]) -> Result<Value, Stop>) -> Result<SlotRef, Stop> {
+    pub fn alias(
+        &mut self,
+        name: &str,
+        shape: &[i64],
+        f: impl FnOnce(&mut Self, &[Integer]) -> Result<Value, Stop>,
+    ) -> Result<SlotRef, Stop> {
         let slot = self.empty(name, shape, false);
         let places: Vec<Integer> = slot.borrow().axes.iter().map(|id| Integer::index(*id)).collect();
         let body = f(self, &places)?;
@@ -112,10 +116,15 @@ impl Reader {
             let count = match range.end == range.start {
                 true => 1,
                 // What goes up to the least of several ends where the first of them does.
-                false => self.ends(frame, &range.end)?.iter().filter_map(|end| {
-                    let extent = end.clone().minus(&begin);
-                    extent.bounds(&self.made.indices).1.map(|most| most.div_euclid(step) + 1)
-                }).min().unwrap_or(1),
+                false => self
+                    .ends(frame, &range.end)?
+                    .iter()
+                    .filter_map(|end| {
+                        let extent = end.clone().minus(&begin);
+                        extent.bounds(&self.made.indices).1.map(|most| most.div_euclid(step) + 1)
+                    })
+                    .min()
+                    .unwrap_or(1),
             };
             subset.begins.push(begin);
             subset.steps.push(step);

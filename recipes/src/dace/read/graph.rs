@@ -226,14 +226,18 @@ fn region(json: &Json) -> Read<Region> {
     let blocks = list(json, "nodes").iter().map(block).collect::<Read<Vec<_>>>()?;
     let mut edges = vec![];
     for edge in list(json, "edges") {
-        let (Some(from), Some(to)) = (index(edge, "src"), index(edge, "dst")) else { return Err("an edge between states lacks its ends".into()) };
+        let (Some(from), Some(to)) = (index(edge, "src"), index(edge, "dst")) else {
+            return Err("an edge between states lacks its ends".into());
+        };
         let none = Json::Null;
         let about = edge.pointer("/attributes/data/attributes").unwrap_or(&none);
         let assigned = about.get("assignments").and_then(Json::as_object);
         let assignments = assigned
             .into_iter()
             .flatten()
-            .map(|(name, value)| (name.clone(), code(Some(value)).unwrap_or_else(|| Ok(value.to_string())).and_then(|text| python::expression(&text))))
+            .map(|(name, value)| {
+                (name.clone(), code(Some(value)).unwrap_or_else(|| Ok(value.to_string())).and_then(|text| python::expression(&text)))
+            })
             .collect();
         edges.push(Transition { from, to, condition: condition(about.get("condition"))?, assignments });
     }
@@ -326,7 +330,12 @@ fn ranges(json: Option<&Json>) -> Read<Option<Vec<Range>>> {
         _ => python::expression(usual),
     };
     let range = |json: &Json| {
-        Ok(Range { start: part(json, "start", "0")?, end: part(json, "end", "0")?, step: part(json, "step", "1")?, tile: part(json, "tile", "1")? })
+        Ok(Range {
+            start: part(json, "start", "0")?,
+            end: part(json, "end", "0")?,
+            step: part(json, "step", "1")?,
+            tile: part(json, "tile", "1")?,
+        })
     };
     list(json, "ranges").iter().map(range).collect::<Read<_>>().map(Some)
 }

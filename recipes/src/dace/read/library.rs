@@ -199,7 +199,9 @@ impl Reader {
         let front = ra.max(rb).saturating_sub(2);
         let batch = |rank: usize| (front - (rank - 2)..front).collect::<Vec<usize>>();
         let (la, lb, lc): (Vec<usize>, Vec<usize>, Vec<usize>) = match (ra, rb, rc) {
-            (0, _, _) | (_, 0, _) => ((0..ra).map(|n| n + 10).collect(), (0..rb).map(|n| n + 10).collect(), (0..rc).map(|n| n + 10).collect()),
+            (0, _, _) | (_, 0, _) => {
+                ((0..ra).map(|n| n + 10).collect(), (0..rb).map(|n| n + 10).collect(), (0..rc).map(|n| n + 10).collect())
+            }
             (1, 1, 2) => (vec![ROW], vec![COLUMN], vec![ROW, COLUMN]),
             (1, 1, _) => (vec![SHARED], vec![SHARED], vec![]),
             (1, _, _) => (vec![SHARED], [batch(rb), vec![SHARED, COLUMN]].concat(), [batch(rb), vec![COLUMN]].concat()),
@@ -313,7 +315,9 @@ impl Reader {
         let input = self.given(frame, walk, n, None)?.ok_or_else(|| Stop::Why("nothing flows in".into()))?;
         let rank = input.kept.len();
         let axes: Vec<usize> = match about.get("axes").and_then(Json::as_array) {
-            Some(axes) => axes.iter().filter_map(Json::as_i64).map(|axis| if axis < 0 { axis + rank as i64 } else { axis } as usize).collect(),
+            Some(axes) => {
+                axes.iter().filter_map(Json::as_i64).map(|axis| if axis < 0 { axis + rank as i64 } else { axis } as usize).collect()
+            }
             None => (0..rank).collect(),
         };
         let wcr = about.get("wcr").and_then(Json::as_str).unwrap_or_default();
@@ -326,7 +330,11 @@ impl Reader {
         let (edge, sink, part) = self.target(frame, walk, n)?;
         let open: Vec<usize> = (0..rank).filter(|axis| !axes.contains(axis)).collect();
         let counts: Vec<i64> = open.iter().map(|axis| input.subset.counts[*axis]).collect();
-        let (part, open) = if part.counts() == counts { (part, open) } else { (part.squeezed(), open.into_iter().filter(|a| input.subset.counts[*a] != 1).collect()) };
+        let (part, open) = if part.counts() == counts {
+            (part, open)
+        } else {
+            (part.squeezed(), open.into_iter().filter(|a| input.subset.counts[*a] != 1).collect())
+        };
         if part.kept.len() != open.len() {
             return stop(format!("{} axes stay, and its result has {}", open.len(), part.kept.len()));
         }
@@ -340,7 +348,8 @@ impl Reader {
                 places[*axis] = Integer::index(*id);
             }
             let read = reader.at(&input, &places)?;
-            let one: IndexMap<Id, Integer> = over.iter().filter(|id| reader.made.indices.sizes[**id] == 1).map(|id| (*id, Integer::number(0))).collect();
+            let one: IndexMap<Id, Integer> =
+                over.iter().filter(|id| reader.made.indices.sizes[**id] == 1).map(|id| (*id, Integer::number(0))).collect();
             let read = read.substitute(&one, &reader.made.indices);
             let over: Vec<Id> = over.into_iter().filter(|id| !one.contains_key(id)).collect();
             let reduced = reader.made.reduced(combine, &over, read)?;
@@ -356,7 +365,9 @@ impl Reader {
         let input = self.given(frame, walk, n, None)?.ok_or_else(|| Stop::Why("nothing flows in".into()))?;
         let rank = input.kept.len();
         let axes: Vec<usize> = match about.get("axes").and_then(Json::as_array) {
-            Some(axes) if class == "TensorTranspose" && !axes.is_empty() => axes.iter().filter_map(|a| a.as_u64().map(|a| a as usize)).collect(),
+            Some(axes) if class == "TensorTranspose" && !axes.is_empty() => {
+                axes.iter().filter_map(|a| a.as_u64().map(|a| a as usize)).collect()
+            }
             _ => (0..rank).rev().collect(),
         };
         let alpha = self.number(frame, about, "alpha", 1.0)?;
@@ -380,7 +391,9 @@ impl Reader {
 
     fn axpy<'g>(&mut self, frame: &mut Frame<'g>, walk: &mut Walk<'g>, n: usize, about: &Json) -> Done<Vec<Leaving>> {
         let factor = self.number(frame, about, "a", 1.0)?;
-        self.elementwise(frame, walk, n, &["_x", "_y"], |of| Value::binary(Op::Add, Value::binary(Op::Mul, factor.clone(), of[0].clone()), of[1].clone()))
+        self.elementwise(frame, walk, n, &["_x", "_y"], |of| {
+            Value::binary(Op::Add, Value::binary(Op::Mul, factor.clone(), of[0].clone()), of[1].clone())
+        })
     }
 
     fn elementwise<'g>(
@@ -398,7 +411,8 @@ impl Reader {
             return stop(format!("shapes {:?} and {:?} do not fit each other", other.counts(), part.counts()));
         }
         self.finish(frame, walk, n, (edge, sink, part), |reader, at, _| {
-            let values = parts.iter().map(|p| if p.kept.is_empty() { reader.at(p, &[]) } else { reader.at(p, at) }).collect::<Done<Vec<_>>>()?;
+            let values =
+                parts.iter().map(|p| if p.kept.is_empty() { reader.at(p, &[]) } else { reader.at(p, at) }).collect::<Done<Vec<_>>>()?;
             Ok((f(&values), None))
         })
     }
@@ -513,7 +527,9 @@ impl Reader {
 
     /// Whether an array of a nested SDFG is all of the one around it.
     fn same_array(&mut self, outer: &Frame, inner: &Frame, sink: &str, connector: &str, subset: &Subset) -> Done<bool> {
-        let (Some(of), Some(own)) = (outer.sdfg.arrays.get(sink).cloned(), inner.sdfg.arrays.get(connector).cloned()) else { return Ok(false) };
+        let (Some(of), Some(own)) = (outer.sdfg.arrays.get(sink).cloned(), inner.sdfg.arrays.get(connector).cloned()) else {
+            return Ok(false);
+        };
         let (of_shape, shape) = (self.shape(outer, &of)?, self.shape(inner, &own)?);
         let same = of_shape == shape && self.strides(outer, &of, &of_shape) == self.strides(inner, &own, &shape);
         Ok(same && subset.begins.iter().all(|begin| begin.constant() == Some(0)))
@@ -528,8 +544,18 @@ impl Reader {
 
     /// What an array of a nested SDFG holds, written to its place outside.
     #[allow(clippy::too_many_arguments)]
-    fn outward(&mut self, outer: &Frame, inner: &Frame, connector: &str, sink: &str, subset: &Subset, edge: &Edge, (slot, before): (&SlotRef, &(Vec<Id>, Value))) -> Done<Write> {
-        let declared = |frame: &Frame, name: &str| frame.sdfg.arrays.get(name).cloned().ok_or_else(|| Stop::Why(format!("`{name}` is not declared")));
+    fn outward(
+        &mut self,
+        outer: &Frame,
+        inner: &Frame,
+        connector: &str,
+        sink: &str,
+        subset: &Subset,
+        edge: &Edge,
+        (slot, before): (&SlotRef, &(Vec<Id>, Value)),
+    ) -> Done<Write> {
+        let declared =
+            |frame: &Frame, name: &str| frame.sdfg.arrays.get(name).cloned().ok_or_else(|| Stop::Why(format!("`{name}` is not declared")));
         let (of, own) = (declared(outer, sink)?, declared(inner, connector)?);
         let (of_shape, shape) = (self.shape(outer, &of)?, self.shape(inner, &own)?);
         let (of_strides, strides) = (self.strides(outer, &of, &of_shape), self.strides(inner, &own, &shape));

@@ -12,7 +12,7 @@
 
 use super::control::{Body, Counted, changed, forked, looped, named};
 use super::frame::{Frame, Reader, Symbol};
-use super::integer::{Atom, Id, Integer};
+use super::integer::{Atom, Id, Indices, Integer};
 use super::slot::{Slot, SlotRef, Stop, accumulated, is_cheap, stop};
 use super::value::{Combine, Op, Value};
 use indexmap::{IndexMap, IndexSet};
@@ -156,7 +156,11 @@ impl Reader {
                 Some(Stop::Earlier) => return Err(Stop::Earlier),
                 None => "it is no loop over time that a recipe has".into(),
             };
-            return stop(format!("the loop `{}` of {} times: {why}; loops of up to {WRITTEN_OUT} times are written out", counted.label, times.len()));
+            return stop(format!(
+                "the loop `{}` of {} times: {why}; loops of up to {WRITTEN_OUT} times are written out",
+                counted.label,
+                times.len()
+            ));
         }
         self.written_out(frame, counted, times)
     }
@@ -179,7 +183,8 @@ impl Reader {
                 let within = looped(region, header);
                 named(region, Some(&within), &mut inside);
                 changed(region, Some(&within), &mut written, &mut assigned);
-                assigned.extend(region.edges.iter().filter(|e| e.from == header).flat_map(|e| e.assignments.iter().map(|(n, _)| n.clone())));
+                assigned
+                    .extend(region.edges.iter().filter(|e| e.from == header).flat_map(|e| e.assignments.iter().map(|(n, _)| n.clone())));
             }
         }
         // A symbol that one time hands to the next has no value here.
@@ -190,7 +195,16 @@ impl Reader {
         let first = if reversed { times[times.len() - 1] } else { times[0] };
         let at = Integer::number(first).plus(&Integer::index(time), step.abs());
         frame.symbols.insert(counted.name.clone(), Symbol::Integer(at));
-        let mut run = Run { id, time, times: times.len() as i64, reversed, before: IndexMap::new(), axes: IndexMap::new(), changes: IndexMap::new(), local: IndexSet::new() };
+        let mut run = Run {
+            id,
+            time,
+            times: times.len() as i64,
+            reversed,
+            before: IndexMap::new(),
+            axes: IndexMap::new(),
+            changes: IndexMap::new(),
+            local: IndexSet::new(),
+        };
         for name in &written {
             let Some(array) = frame.sdfg.arrays.get(name) else { continue };
             if array.transient && all.get(name) == inside.get(name) {
@@ -207,7 +221,8 @@ impl Reader {
             let sizes: Vec<i64> = before.borrow().axes.iter().map(|id| self.made.indices.sizes[*id]).collect();
             let axes = self.made.fresh(&sizes);
             let at = axes.iter().map(|id| Integer::index(*id)).collect();
-            let slot = Slot { axes, body: Some(Value::Carried(id, name.clone(), at)), prior: None, writes: None, ..before.borrow().clone() };
+            let slot =
+                Slot { axes, body: Some(Value::Carried(id, name.clone(), at)), prior: None, writes: None, ..before.borrow().clone() };
             run.before.insert(name.clone(), before);
             frame.slots.insert(name.clone(), Rc::new(RefCell::new(slot)));
         }
@@ -228,7 +243,7 @@ impl Reader {
             let slot = frame.slots[name].borrow().clone();
             let Some(body) = slot.body.clone() else { return Err(Stop::Earlier) };
             run.axes.insert(name.clone(), slot.axes.clone());
-            if is_carried(&body, run.id, name, &slot.axes) {
+            if is_carried_at(&body, run.id, name, &slot.axes, &[], &self.made.indices) {
                 continue;
             }
             if let Some((places, value)) = self.part(&run, name, &slot.axes, &body) {
@@ -248,7 +263,7 @@ impl Reader {
                 _ => vec![],
             };
             let as_prior = looked.rebuilt(
-                &mut |v| if is_carried_at(&v, run.id, name, &run.axes[name], &fixed) { Value::Prior } else { v },
+                &mut |v| if is_carried_at(&v, run.id, name, &run.axes[name], &fixed, &self.made.indices) { Value::Prior } else { v },
                 &mut |i| i.clone(),
                 &self.made.indices,
             );
@@ -292,11 +307,8 @@ impl Reader {
                 };
                 let axes = run.axes[name].iter().enumerate().filter(|(n, id)| !fixed.contains(n) && self.made.indices.sizes[**id] != 1);
                 let axes: Vec<Id> = axes.map(|(_, id)| *id).collect();
-                let zero: IndexMap<Id, Integer> = run.axes[name]
-                    .iter()
-                    .filter(|id| self.made.indices.sizes[**id] == 1)
-                    .map(|id| (*id, Integer::number(0)))
-                    .collect();
+                let zero: IndexMap<Id, Integer> =
+                    run.axes[name].iter().filter(|id| self.made.indices.sizes[**id] == 1).map(|id| (*id, Integer::number(0))).collect();
                 let value = value.substitute(&zero, &self.made.indices);
                 let comment = frame.slots[name].borrow().comment.clone();
                 let wanted = frame.slots[name].borrow().name.clone();
@@ -357,7 +369,13 @@ impl Reader {
 
     /// What a container holds, also where that is nothing.
     fn held(&mut self, slot: &SlotRef, at: &[Integer]) -> Done<Value> {
-        if slot.borrow().body == Some(Value::Undefined) { Ok(Value::Undefined) } else { self.made.element(slot, at) }
+        if slot.borrow().body == Some(Value::Undefined) {
+            return Ok(Value::Undefined);
+        }
+        // Part of it may have been written before: the other part stays what it was.
+        let found = self.made.peeked(slot, at)?;
+        let is_choice = matches!(&found, Value::Where(_, a, b) if is_cheap(a) && (is_cheap(b) || **b == Value::Undefined));
+        if is_choice { Ok(found) } else { self.made.element(slot, at) }
     }
 
     /// The value of a step of the body in the place of its tensor, and which step that is.
@@ -367,6 +385,11 @@ impl Reader {
         {
             let step = &self.made.steps[n];
             return (self.made.substituted(&step.value, &step.left, at), Some(n));
+        }
+        if let Value::Where(condition, value, otherwise) = body
+            && let (value, Some(n)) = self.looked_through(value, steps)
+        {
+            return (Value::Where(condition.clone(), Box::new(value), otherwise.clone()), Some(n));
         }
         (body.clone(), None)
     }
@@ -384,7 +407,7 @@ impl Reader {
             open = otherwise;
         }
         let places = fixed.filter(|places| places.iter().any(|(_, at)| at.mentions(run.time)))?;
-        if !is_carried(open, run.id, name, axes) {
+        if !is_carried_at(open, run.id, name, axes, &[], &self.made.indices) {
             return None;
         }
         let (from, to): (Vec<Id>, Vec<Integer>) = places.iter().map(|(axis, at)| (axes[*axis], at.clone())).unzip();
@@ -537,19 +560,11 @@ pub fn place(condition: &Value, axes: &[Id]) -> Option<(usize, Integer)> {
     free.then_some((axis, b))
 }
 
-/// Whether a value is what the container held at the same place.
-fn is_carried(value: &Value, id: Id, name: &str, axes: &[Id]) -> bool {
-    match value {
-        Value::Carried(own, of, at) => {
-            *own == id && of == name && at.len() == axes.len() && at.iter().zip(axes).all(|(i, axis)| i.as_index() == Some(*axis))
-        }
-        _ => false,
-    }
-}
-
-/// The same, at places that are fixed.
-fn is_carried_at(value: &Value, id: Id, name: &str, axes: &[Id], fixed: &[(usize, Integer)]) -> bool {
-    let same = |n: usize, i: &Integer| i.as_index() == Some(axes[n]) || fixed.iter().any(|(axis, place)| *axis == n && place == i);
+/// Whether a value is what the container held at the same place, or at places that are fixed.
+fn is_carried_at(value: &Value, id: Id, name: &str, axes: &[Id], fixed: &[(usize, Integer)], indices: &Indices) -> bool {
+    let same = |n: usize, i: &Integer| {
+        indices.sizes[axes[n]] == 1 || i.as_index() == Some(axes[n]) || fixed.iter().any(|(axis, place)| *axis == n && place == i)
+    };
     match value {
         Value::Carried(own, of, at) => *own == id && of == name && at.len() == axes.len() && at.iter().enumerate().all(|(n, i)| same(n, i)),
         _ => false,

@@ -152,7 +152,11 @@ fn written(sdfg: &Sdfg, sizes: &[(String, i64)], title: &str, unrolled: bool) ->
     if problems.is_empty() {
         reader.region(&mut frame, &sdfg.region);
     }
-    problems.extend(reader.problems.iter().map(|p| ImportProblem::Part { state: p.state.clone(), node: p.node.clone(), why: p.why.clone() }));
+    problems.extend(reader.problems.iter().map(|p| ImportProblem::Part {
+        state: p.state.clone(),
+        node: p.node.clone(),
+        why: p.why.clone(),
+    }));
     if !problems.is_empty() {
         return Err(problems);
     }

@@ -59,8 +59,8 @@ enum Word {
 
 /// Signs, longer ones before those that they begin with.
 const SIGNS: &[&str] = &[
-    "**=", "//=", "**", "//", "<=", ">=", "==", "!=", "+=", "-=", "*=", "/=", "%=", "&&", "||", "+", "-", "*", "/", "%", "<", ">", "=", "(",
-    ")", "[", "]", ",", ":", ".", ";", "&", "|", "~", "^", "!",
+    "**=", "//=", "**", "//", "<=", ">=", "==", "!=", "+=", "-=", "*=", "/=", "%=", "&&", "||", "+", "-", "*", "/", "%", "<", ">", "=",
+    "(", ")", "[", "]", ",", ":", ".", ";", "&", "|", "~", "^", "!",
 ];
 
 /// Expressions within expressions.
@@ -241,14 +241,10 @@ fn shown(word: &Word) -> String {
     }
 }
 
-const LEVELS: &[&[(&str, &str)]] = &[
-    &[("or", "or"), ("||", "or"), ("|", "or")],
-    &[("and", "and"), ("&&", "and"), ("&", "and")],
-];
+const LEVELS: &[&[(&str, &str)]] = &[&[("or", "or"), ("||", "or"), ("|", "or")], &[("and", "and"), ("&&", "and"), ("&", "and")]];
 const SUMS: &[(&str, &str)] = &[("+", "+"), ("-", "-")];
 const PRODUCTS: &[(&str, &str)] = &[("*", "*"), ("/", "/"), ("//", "//"), ("%", "%")];
-const COMPARED: &[(&str, &str)] =
-    &[("<", "<"), ("<=", "<="), (">", ">"), (">=", ">="), ("==", "=="), ("!=", "!="), ("is", "==")];
+const COMPARED: &[(&str, &str)] = &[("<", "<"), ("<=", "<="), (">", ">"), (">=", ">="), ("==", "=="), ("!=", "!="), ("is", "==")];
 
 impl Reader {
     fn peek(&self) -> Option<&Word> {
@@ -401,7 +397,8 @@ impl Reader {
             let mut arguments = vec![];
             while !self.eat(")") {
                 // `symbol(N, dtype=int64)`: what a keyword says of a name is left out.
-                let keyword = matches!((self.words.get(self.at), self.words.get(self.at + 1)), (Some(Word::Name(_)), Some(Word::Sign("="))));
+                let keyword =
+                    matches!((self.words.get(self.at), self.words.get(self.at + 1)), (Some(Word::Name(_)), Some(Word::Sign("="))));
                 if keyword {
                     self.at += 2;
                     self.expression()?;

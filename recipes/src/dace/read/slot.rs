@@ -135,7 +135,8 @@ impl Made {
         });
         left.sort_unstable();
         left.extend(axes);
-        let (left, at, value) = if parted { self.digits(left, value) } else { (left.clone(), left.iter().map(|id| Integer::index(*id)).collect(), value) };
+        let (left, at, value) =
+            if parted { self.digits(left, value) } else { (left.clone(), left.iter().map(|id| Integer::index(*id)).collect(), value) };
         let sizes = left.iter().map(|id| self.indices.sizes[*id]).collect();
         let integral = self.is_integral(&value);
         let tensor = self.tensor(wanted, sizes, false, integral);
@@ -222,7 +223,7 @@ impl Made {
     }
 
     /// An element as its container's expression says it.
-    fn peeked(&self, slot: &SlotRef, at: &[Integer]) -> Result<Value, Stop> {
+    pub fn peeked(&self, slot: &SlotRef, at: &[Integer]) -> Result<Value, Stop> {
         let slot = slot.borrow();
         let Some(body) = &slot.body else { return Err(Stop::Earlier) };
         if at.len() != slot.axes.len() {

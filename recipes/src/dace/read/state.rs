@@ -261,7 +261,15 @@ impl Reader {
     }
 
     /// The subset of a container at one end of an edge; all of it where the file says nothing.
-    pub fn side(&mut self, frame: &Frame, edge: &Edge, container: &str, other: Option<&str>, slot: &SlotRef, is_source: bool) -> Done<Subset> {
+    pub fn side(
+        &mut self,
+        frame: &Frame,
+        edge: &Edge,
+        container: &str,
+        other: Option<&str>,
+        slot: &SlotRef,
+        is_source: bool,
+    ) -> Done<Subset> {
         match edge.memlet.side(container, other, is_source) {
             Some(ranges) => self.subset(frame, ranges),
             None => {
@@ -272,7 +280,14 @@ impl Reader {
     }
 
     /// Writes what a tasklet assigned to one of its connectors.
-    fn result<'g>(&mut self, frame: &mut Frame<'g>, walk: &mut Walk<'g>, edge: &'g Edge, output: &str, names: &Names) -> Done<Vec<Leaving>> {
+    fn result<'g>(
+        &mut self,
+        frame: &mut Frame<'g>,
+        walk: &mut Walk<'g>,
+        edge: &'g Edge,
+        output: &str,
+        names: &Names,
+    ) -> Done<Vec<Leaving>> {
         let comment = walk.comment(edge.from.0);
         if let NodeKind::Tasklet { .. } = walk.state.nodes[edge.to.0].kind {
             let value = names.values.get(output).cloned().ok_or_else(|| Stop::Why(format!("its code assigns no `{output}`")))?;
@@ -405,7 +420,10 @@ impl Reader {
         let from = match edge.memlet.side(source, Some(sink), true) {
             Some(_) => from,
             // The subset of the one end is meant at the other end as well, in size.
-            None if !is_view && from.counts.iter().product::<i64>() != to.counts.iter().product::<i64>() && from.counts.len() == to.counts.len() => {
+            None if !is_view
+                && from.counts.iter().product::<i64>() != to.counts.iter().product::<i64>()
+                && from.counts.len() == to.counts.len() =>
+            {
                 Subset { counts: to.counts.clone(), ..from }
             }
             None => from,
@@ -424,14 +442,21 @@ impl Reader {
         let points: Vec<Integer> = ids.iter().map(|id| Integer::index(*id)).collect();
         let inner: Vec<Integer> = if long(&from.counts) == long(&to.counts) {
             let mut open = points.iter().zip(&to.counts).filter(|(_, c)| **c != 1).map(|(p, _)| p.clone());
-            from.counts.iter().map(|count| if *count == 1 { Integer::number(0) } else { open.next().unwrap_or_else(|| Integer::number(0)) }).collect()
+            from.counts
+                .iter()
+                .map(|count| if *count == 1 { Integer::number(0) } else { open.next().unwrap_or_else(|| Integer::number(0)) })
+                .collect()
         } else if from.counts.iter().product::<i64>() == to.counts.iter().product::<i64>() {
             let strides = super::frame::packed(&to.counts);
             let number = points.iter().zip(strides).fold(Integer::number(0), |sum, (p, stride)| sum.plus(p, stride));
             let strides = super::frame::packed(&from.counts);
             self.places(&vec![Integer::number(0); strides.len()], &strides, &number)
         } else {
-            return stop(format!("it copies {} elements to a place of {}", from.counts.iter().product::<i64>(), to.counts.iter().product::<i64>()));
+            return stop(format!(
+                "it copies {} elements to a place of {}",
+                from.counts.iter().product::<i64>(),
+                to.counts.iter().product::<i64>()
+            ));
         };
         Ok(from.at(&inner))
     }
@@ -444,8 +469,16 @@ impl Reader {
     }
 
     /// An array that begins where a subset of another one does, as views and the arrays of nested SDFGs do.
-    pub fn pointer(&mut self, outer: &Frame, inner: &Frame, (source, slot): (&str, &SlotRef), subset: &Subset, name: &str) -> Done<SlotRef> {
-        let declared = |frame: &Frame, name: &str| frame.sdfg.arrays.get(name).cloned().ok_or_else(|| Stop::Why(format!("`{name}` is not declared")));
+    pub fn pointer(
+        &mut self,
+        outer: &Frame,
+        inner: &Frame,
+        (source, slot): (&str, &SlotRef),
+        subset: &Subset,
+        name: &str,
+    ) -> Done<SlotRef> {
+        let declared =
+            |frame: &Frame, name: &str| frame.sdfg.arrays.get(name).cloned().ok_or_else(|| Stop::Why(format!("`{name}` is not declared")));
         let (of, own) = (declared(outer, source)?, declared(inner, name)?);
         let (of_shape, shape) = (self.shape(outer, &of)?, self.shape(inner, &own)?);
         let of_strides = self.strides(outer, &of, &of_shape);

@@ -29,7 +29,15 @@ pub fn ordered(made: &Made, outputs: &[Tensor]) -> Vec<usize> {
             found.into_iter().filter_map(|tensor| by_tensor.get(&tensor).copied()).collect()
         })
         .collect();
-    let mut order = Order { reads: &reads, index: vec![None; reads.len()], low: vec![0; reads.len()], stack: vec![], on: vec![false; reads.len()], next: 0, found: vec![] };
+    let mut order = Order {
+        reads: &reads,
+        index: vec![None; reads.len()],
+        low: vec![0; reads.len()],
+        stack: vec![],
+        on: vec![false; reads.len()],
+        next: 0,
+        found: vec![],
+    };
     for tensor in outputs {
         if let Some(step) = by_tensor.get(tensor) {
             order.visit(*step);
@@ -147,7 +155,8 @@ impl Made {
         if let ([(Atom::Element(of), 1)], 0) = (integer.terms.as_slice(), integer.constant)
             && let Value::Read { at, tensor, .. } = &**of
         {
-            let plain = at.iter().zip(&self.tensors[*tensor].sizes).all(|(i, size)| i.as_index().is_some_and(|id| self.indices.sizes[id] == *size));
+            let plain =
+                at.iter().zip(&self.tensors[*tensor].sizes).all(|(i, size)| i.as_index().is_some_and(|id| self.indices.sizes[id] == *size));
             if plain {
                 return integer;
             }
@@ -176,7 +185,8 @@ impl<'a> Text<'a> {
         self.indices.clear();
         let left: Vec<String> = step.left.iter().map(|id| self.index(*id)).collect();
         let mut text = self.value(&step.value, Level::Comparison, true);
-        let missing: Vec<String> = step.left.iter().filter(|id| !step.value.mentions(**id)).map(|id| format!("0 * {}", self.index(*id))).collect();
+        let missing: Vec<String> =
+            step.left.iter().filter(|id| !step.value.mentions(**id)).map(|id| format!("0 * {}", self.index(*id))).collect();
         if !missing.is_empty() {
             text = format!("{} + {}", self.value(&step.value, Level::Sum, true), missing.join(" + "));
         }

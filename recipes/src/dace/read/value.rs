@@ -91,7 +91,11 @@ pub enum Value {
     Number(f64),
     Integer(Integer),
     /// An element of a tensor; `fill` lies outside of it.
-    Read { tensor: Tensor, at: Vec<Integer>, fill: Option<f64> },
+    Read {
+        tensor: Tensor,
+        at: Vec<Integer>,
+        fill: Option<f64>,
+    },
     /// A function of one operand.
     Call(&'static str, Box<Value>),
     Binary(Op, Box<Value>, Box<Value>),
@@ -238,7 +242,11 @@ impl Value {
                     let part = super::integer::Integer::atom(atom.clone());
                     if *by > 0 { left = left.plus(&part, *by) } else { right = right.plus(&part, -*by) }
                 }
-                if integer.constant > 0 { left.constant = integer.constant } else { right.constant = -integer.constant }
+                if integer.constant > 0 {
+                    left.constant = integer.constant
+                } else {
+                    right.constant = -integer.constant
+                }
                 if left.terms.is_empty() {
                     return Binary(Op::Le, Box::new(Value::integer(right)), Box::new(Value::integer(left)));
                 }
@@ -328,7 +336,12 @@ impl Value {
     }
 
     /// The same with each part replaced, once its own parts are.
-    pub fn rebuilt(&self, f: &mut dyn FnMut(Value) -> Value, at: &mut dyn FnMut(&super::integer::Integer) -> super::integer::Integer, indices: &Indices) -> Value {
+    pub fn rebuilt(
+        &self,
+        f: &mut dyn FnMut(Value) -> Value,
+        at: &mut dyn FnMut(&super::integer::Integer) -> super::integer::Integer,
+        indices: &Indices,
+    ) -> Value {
         let made = match self {
             Number(_) | Prior | Undefined => self.clone(),
             Integer(i) => Value::integer(at(i)),
