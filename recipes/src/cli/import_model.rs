@@ -1,4 +1,4 @@
-//! `memlet import`: an ONNX model as a recipe.
+//! `memlet import`: an ONNX model, or a program of DaCe's, as a recipe.
 
 use super::out::outln;
 use super::size;
@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 /// operators.
 #[derive(Args)]
 pub struct ImportArgs {
-    /// The model: an .onnx file of operator set 13 or newer, with its external data beside it
+    /// The model: an .onnx file of operator set 13 or newer, with its external data beside it, or an .sdfg file of DaCe 1.0.2 or 2.x
     #[arg(required_unless_present = "operators")]
     model: Option<PathBuf>,
     /// The folder for recipe.yaml and weights.safetensors
     #[arg(long, required_unless_present = "operators")]
     out: Option<PathBuf>,
-    /// Give a size that the model leaves open, by its name there, e.g. --set batch=8
+    /// Give a size that the model leaves open, or a symbol of an SDFG, by its name there, e.g. --set batch=8
     #[arg(long = "set", value_name = "NAME=N", value_parser = size)]
     sizes: Vec<(String, i64)>,
     /// Print the names of the supported operators, and import nothing

@@ -75,5 +75,12 @@ fn said(file: &str, problems: &[ImportProblem]) -> String {
                 .into(),
         );
     }
+    if problems.iter().any(|p| matches!(p, ImportProblem::Part { .. })) {
+        lines.push(
+            "docs/dace.md lists what is read; sdfg.simplify() removes most nested SDFGs, and sdfg.expand_library_nodes() writes library \
+                    nodes as maps"
+                .into(),
+        );
+    }
     lines.join("\n")
 }

@@ -4,6 +4,7 @@ mod bf16;
 mod command;
 mod commands;
 mod compare;
+mod dace;
 mod devices;
 mod docs;
 #[cfg(unix)]

@@ -126,6 +126,9 @@ fn name(made: &mut Made, frame: &Frame, names: &Names, name: &str) -> Evaluated 
         (None, "e") => Ok(Value::Number(std::f64::consts::E)),
         (None, "inf" | "INFINITY") => Ok(Value::Number(f64::INFINITY)),
         (None, "nan" | "NAN") => Ok(Value::binary(Op::Sub, Value::Number(f64::INFINITY), Value::Number(f64::INFINITY))),
+        _ if frame.sdfg.symbols.iter().any(|symbol| symbol == name) => {
+            stop(format!("the symbol `{name}` has no value there; if it is a size, give it, as --set {name}=8"))
+        }
         _ => stop(format!("`{name}` has no value there")),
     }
 }

@@ -226,8 +226,3 @@ pub fn points(made: &mut Made, subset: &Subset) -> (Vec<Id>, Vec<Integer>) {
     let at: Vec<Integer> = points.iter().map(|id| Integer::index(*id)).collect();
     (points, subset.at(&at))
 }
-
-/// A write without a map around it.
-pub fn single(at: Vec<Integer>, body: Value, comment: &str) -> Write {
-    Write { points: vec![], at, body, combine: None, guard: Value::Number(1.0), comment: comment.to_string() }
-}

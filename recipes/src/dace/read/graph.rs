@@ -12,7 +12,6 @@ pub struct Sdfg {
     pub version: String,
     pub arrays: IndexMap<String, Array>,
     pub symbols: Vec<String>,
-    pub constants: IndexMap<String, Json>,
     pub region: Region,
 }
 
@@ -200,11 +199,7 @@ pub fn sdfg(json: &Json, version: &str) -> Read<Sdfg> {
             arrays.insert(name.clone(), array(json).map_err(|why| format!("array `{name}`: {why}"))?);
         }
     }
-    let mut constants = IndexMap::new();
-    if let Some(given) = attributes.get("constants_prop").and_then(Json::as_object) {
-        constants.extend(given.iter().map(|(name, json)| (name.clone(), json.clone())));
-    }
-    Ok(Sdfg { name, version, arrays, symbols: keys(attributes.get("symbols")), constants, region: region(json)? })
+    Ok(Sdfg { name, version, arrays, symbols: keys(attributes.get("symbols")), region: region(json)? })
 }
 
 fn array(json: &Json) -> Read<Array> {

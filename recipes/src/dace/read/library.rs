@@ -502,7 +502,7 @@ impl Reader {
         let mut fixed: Option<Vec<(usize, Integer)>> = None;
         let mut open = &write.body;
         while let Value::Where(condition, _, otherwise) = open {
-            let own: Vec<(usize, Integer)> = condition.conjuncts().into_iter().filter_map(|c| super::loops::place(c, axes)).collect();
+            let own: Vec<(usize, Integer)> = condition.conjuncts().into_iter().filter_map(|c| super::sums::place(c, axes)).collect();
             fixed = Some(match fixed {
                 None => own,
                 Some(before) => before.into_iter().filter(|place| own.contains(place)).collect(),

@@ -19,6 +19,7 @@ mod loops;
 mod python;
 mod slot;
 mod state;
+mod sums;
 mod text;
 mod value;
 
