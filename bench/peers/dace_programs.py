@@ -1,14 +1,15 @@
 """Programs of DaCe's Python, as its samples are: written as .sdfg files, run by DaCe, and compared with what Memlet imports of them.
 
-    dace_programs.py list                        the names of the programs
-    dace_programs.py make NAME FOLDER [FORM…]    NAME.FORM.sdfg, what the program is given, and DaCe's results; prints one JSON object a form
-    dace_programs.py check FOLDER NAME.FORM OUT  the largest difference of Memlet's results, which are in OUT, from DaCe's
+    dace_programs.py list                             the names of the programs
+    dace_programs.py make NAME FOLDER [FORM…]         NAME.FORM.sdfg, what it is given, and DaCe's results; a JSON object a form
+    dace_programs.py compare FOLDER NAME.FORM MEMLET  imports and interprets a file, and prints the difference from DaCe's results
 
 Forms: `plain` as the frontend writes it, `simple` after simplify(), `maps` with library nodes expanded to maps as well.
 """
 import json
 import math
 import os
+import subprocess
 import sys
 import warnings
 
@@ -323,15 +324,8 @@ def programs():
     return found
 
 
-def arguments(program):
-    """(name, descriptor) of what a program is given."""
-    return [(name, value) for name, value in program.arglist().items()]
-
-
 def make(name, folder, forms):
     import dace
-    from dace.libraries.blas import Dot, Gemm, Gemv, MatMul  # noqa: F401
-
     dace.Config.set("library", "blas", "default_implementation", value="pure")
     dace.Config.set("optimizer", "autospecialize", value=False)
     program = programs()[name]
@@ -370,21 +364,33 @@ def make(name, folder, forms):
         print(json.dumps(told), flush=True)
 
 
-def check(folder, name, out):
-    """Memlet's results are under the names that DaCe's arguments have, or these with `_new`."""
-    given, want, got = (np.load(p) for p in (f"{folder}/{name}.given.npz", f"{folder}/{name}.want.npz", out))
-    worst = 0.0
-    names = json.load(open(f"{folder}/{name}.names.json"))["outputs"]
+def compare(folder, name, memlet):
+    """Imports a program and interprets it; prints the largest difference from DaCe, relative to each tensor's largest element."""
+    base = os.path.join(folder, name)
+    lines = open(os.path.join(folder, name.split(".")[0], "told")).read().splitlines()
+    told = next((line for line in map(json.loads, lines) if line["name"] == name), {"failed": "no answer in time"})
+    if "failed" in told:
+        return print(f"not run by DaCe: {told['failed']}")
+    sets = [word for size, value in told["sizes"].items() for word in ("--set", f"{size}={value}")]
+    answer = subprocess.run([memlet, "import", base + ".sdfg", "--out", base, "--json", *sets], capture_output=True, text=True)
+    if answer.returncode:
+        return print("refused: " + answer.stderr.strip().splitlines()[0].split(": ", 1)[-1])
+    names = json.loads(answer.stdout)
+    given, want = np.load(base + ".given.npz"), np.load(base + ".want.npz")
+    np.savez(base + ".in.npz", **{names["inputs"][key]: given[key] for key in given.files if key in names["inputs"]})
+    command = [memlet, "interpret", f"{base}/recipe.yaml", "--dtype", "f64", "--inputs", base + ".in.npz", "--outputs", base + ".out.npz"]
+    answer = subprocess.run(command, capture_output=True, text=True)
+    if answer.returncode:
+        return print("not interpreted: " + answer.stderr.strip().splitlines()[0])
+    got, worst = np.load(base + ".out.npz"), 0.0
     for key in want.files:
-        if key not in names:
+        if key not in names["outputs"]:
             if not np.array_equal(want[key], given[key]):
-                print(f"differs: {key} is written by DaCe alone")
-                return
+                return print(f"differs: {key} is written by DaCe alone")
             continue
-        a, b = np.asarray(got[names[key]], np.float64), np.asarray(want[key], np.float64)
+        a, b = np.asarray(got[names["outputs"][key]], np.float64), np.asarray(want[key], np.float64)
         if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
-            print(f"differs: {key} has another shape, or is not finite")
-            return
+            return print(f"differs: {key} has another shape, or is not finite")
         worst = max(worst, float(np.abs(a - b).max(initial=0.0) / max(np.abs(b).max(initial=0.0), 1e-30)))
     single = any(given[key].dtype == np.float32 for key in given.files)
     print(f"{worst:.1e}" if worst < (1e-5 if single else 1e-12) else f"differs: {worst:.1e}")
@@ -397,7 +403,7 @@ def main():
     elif verb == "make":
         make(sys.argv[2], sys.argv[3], sys.argv[4:] or FORMS)
     else:
-        check(*sys.argv[2:5])
+        compare(*sys.argv[2:5])
 
 
 if __name__ == "__main__":

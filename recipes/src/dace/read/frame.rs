@@ -4,7 +4,7 @@ use super::evaluate::{self, Names};
 use super::graph::{Array, Memlet, Range, Sdfg};
 use super::integer::{Id, Integer};
 use super::python::Ast;
-use super::slot::{Made, Slot, SlotRef, Stop, Write, stop};
+use super::slot::{Made, Slot, SlotRef, Stop, stop};
 use super::value::Value;
 use indexmap::IndexMap;
 use std::cell::RefCell;
