@@ -173,6 +173,15 @@ impl Value {
 
     /// `a` where the condition is not 0, else `b`.
     pub fn choice(condition: Value, a: Value, b: Value) -> Value {
+        // What the same condition decides again is decided.
+        let a = match a {
+            Where(again, value, _) if *again == condition => *value,
+            a => a,
+        };
+        let b = match b {
+            Where(again, _, value) if *again == condition => *value,
+            b => b,
+        };
         match condition {
             Number(0.0) => b,
             Number(_) => a,
