@@ -14,6 +14,8 @@
 #     --rounds N       of timing, ours and JAX's in turns [10]
 #     --seconds N      of each turn [1]
 #     --counts         only counts launches: no plan is made
+#     --ablation       what each part brings: plans of the ladder's patterns, with explored ones, with shared dispatches, with products, and
+#                      the plan of all programs, each with its kernels, dispatches and time; without JAX
 #     --out FOLDER     [target/memlet/stitching]
 #
 # The packages below are pip's, in an environment that is made under target/ the first time (1 GB with XLA's compiler for GPUs; without that
@@ -26,13 +28,14 @@ packages="jax==0.10.2 numpy==2.4.6 safetensors"
 compiler="jax-cuda12-pjrt==0.10.2 nvidia-cuda-nvcc-cu12"
 all="nmt multi-interests speech dialog logistic word2vec bi-rnn dyn-rnn perceptron var-encoder figure-1"
 
-threads=2 budget=2m rounds=10 seconds=1 counts=false out=target/memlet/stitching names=()
+threads=2 budget=2m rounds=10 seconds=1 counts=false ablation=false out=target/memlet/stitching names=()
 while [ $# -gt 0 ]; do
     case $1 in
         --threads | --budget | --rounds | --seconds | --out)
             [ $# -gt 1 ] || { echo "$1 needs a value"; exit 2; }
             printf -v "${1#--}" %s "$2"; shift 2 ;;
         --counts) counts=true; shift ;;
+        --ablation) ablation=true; shift ;;
         -*) echo "unknown option $1; they are listed at the top of $0"; exit 2 ;;
         *)
             [[ " $all " == *" $1 "* ]] || { echo "no workload $1; there are: $all"; exit 2; }
@@ -60,6 +63,24 @@ fi
 python=$peers/bin/python worker=bench/peers/stitching_worker.py plugin=$peers/h100/jax_plugins/xla_cuda12/xla_cuda_plugin.so
 mkdir -p "$out"
 trap 'echo; echo "stopped; the same command goes on from here"; exit 130' INT TERM
+
+if $ablation; then
+    for name in "${names[@]}"; do
+        [ -s "$out/$name.safetensors" ] || $python $worker tensors "$name" "$out/$name.safetensors"
+        [ -s "$out/$name/plan.json" ] ||
+            "$memlet" optimize "recipes/$name.yaml" --threads "$threads" --budget "$budget" --out "$out/$name" >"$out/$name.log" 2>&1 || true
+        for set in ladder explored all; do
+            folder=$out/ablation/$name-$set
+            [ -s "$folder/plan.json" ] && continue
+            mkdir -p "$folder"
+            echo "$name: a plan of fusion from $set patterns ($(date +%H:%M))"
+            "$memlet" optimize "recipes/$name.yaml" --only stitched --candidates $set --threads "$threads" --budget "$budget" \
+                --out "$folder" >"$folder.log" 2>&1 || echo "    no plan, see $folder.log: $(tail -1 "$folder.log")"
+        done
+    done
+    $python bench/peers/stitching_ablation.py "$out" --time "$memlet" --threads "$threads" --rounds "$rounds" --seconds "$seconds" "${names[@]}"
+    exit
+fi
 
 # XLA's launches: those of the better of its two ways with products, its own kernels or cuBLAS.
 for name in "${names[@]}"; do

@@ -22,6 +22,7 @@ pub mod protocol;
 pub mod record;
 pub mod report;
 pub mod stats;
+pub mod stitching;
 pub mod table;
 pub mod unit;
 

@@ -7,6 +7,7 @@ use crate::memory::MemoryMap;
 use crate::mue::{Mue, TensorVolume};
 use crate::protocol::Timing;
 use crate::record::Provenance;
+use crate::stitching::StitchedProgram;
 use crate::table::Cell;
 use crate::unit::{Bytes, Flop, Measured, Milliseconds, Quantity};
 use indexmap::IndexMap;
@@ -45,6 +46,9 @@ pub struct Report {
     /// Each way to undo a fusion of contractions, with its times.
     #[serde(default)]
     pub compositions: Vec<CompositionRow>,
+    /// The stitched program's plan beside measurements.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stitched: Option<StitchedProgram>,
     /// Products of a library that offers several algorithms (Fig. 4).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub products: Vec<ProductRow>,

@@ -200,6 +200,28 @@ fn quantile(sorted: &[f64], fraction: f64) -> f64 {
     low + (high - low) * place.fract()
 }
 
+/// Spearman's rank correlation of pairs, equal values with the mean of their ranks; `None` with fewer than three pairs, or where one side
+/// has one value only.
+pub fn rank_correlation(pairs: &[(f64, f64)]) -> Option<f64> {
+    if pairs.len() < 3 {
+        return None;
+    }
+    let ranks = |side: fn(&(f64, f64)) -> f64| -> Vec<f64> {
+        let rank = |value: f64| {
+            let (below, equal) = pairs.iter().map(side).fold((0, 0), |(below, equal), other| {
+                (below + usize::from(other < value), equal + usize::from(other == value))
+            });
+            below as f64 + (equal as f64 + 1.0) / 2.0
+        };
+        pairs.iter().map(|pair| rank(side(pair))).collect()
+    };
+    let (x, y) = (ranks(|p| p.0), ranks(|p| p.1));
+    let mean = (pairs.len() as f64 + 1.0) / 2.0;
+    let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>();
+    let scale = (product(&x, &x) * product(&y, &y)).sqrt();
+    (scale > 0.0).then(|| product(&x, &y) / scale)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,5 +292,16 @@ mod tests {
         // The tails cut at the range hold at most half of the mass of the samples within a bandwidth or so of either
         // end: well under a fifth here.
         assert!((0.8..=1.0).contains(&mass), "{mass}");
+    }
+
+    /// Of three values one is twice: ranks 1.5, 1.5, 3 against 1, 2, 3 give √3/2 (as scipy.stats.spearmanr does, 0.8660254).
+    #[test]
+    fn ranks_correlate() {
+        let near = |pairs: &[(f64, f64)], rho: f64| assert!((rank_correlation(pairs).unwrap() - rho).abs() < 1e-12);
+        near(&[(1.0, 10.0), (2.0, 400.0), (3.0, 401.0)], 1.0);
+        near(&[(1.0, 5.0), (2.0, 4.0), (9.0, -3.0)], -1.0);
+        near(&[(1.0, 1.0), (1.0, 2.0), (2.0, 3.0)], 0.75f64.sqrt());
+        assert_eq!(rank_correlation(&[(1.0, 2.0), (2.0, 3.0)]), None);
+        assert_eq!(rank_correlation(&[(1.0, 2.0), (1.0, 3.0), (1.0, 4.0)]), None);
     }
 }

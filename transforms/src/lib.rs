@@ -38,6 +38,6 @@ pub use fusion::cross_layer::CrossLayerReuse;
 pub use fusion::expand::Expand;
 pub use fusion::greedy::Fusion;
 pub use fusion::grouped_gemm::GroupedGemm;
-pub use pass::{Context, Facts, Loops, Pass, PassError, Pattern, Promise, Rewrite, Rewritten, Stopped};
+pub use pass::{Context, Facts, Loops, Pass, PassError, Pattern, Promise, Rewrite, Rewritten, Stitched, Stopped};
 pub use patch::{Change, Edit, Patch, PatchError};
 pub use refusal::{Barred, BytesChange, Percent, Reason, Refusal, Site};

@@ -181,6 +181,16 @@ pub struct Facts {
     pub stacks: StackMembers,
     /// The kernels that hold contractions with their neighbours.
     pub kernels: Vec<Cluster>,
+    /// The kernels that a plan of fusion has become.
+    pub stitched: Vec<Stitched>,
+}
+
+/// A kernel that was made of a pattern of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stitched {
+    pub kernel: String,
+    /// The units that it was made of.
+    pub units: Vec<String>,
 }
 
 impl Facts {
@@ -192,6 +202,7 @@ impl Facts {
         self.products.extend(later.products);
         self.stacks.extend(later.stacks);
         self.kernels.extend(later.kernels);
+        self.stitched.extend(later.stitched);
     }
 }
 

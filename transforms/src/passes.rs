@@ -4,7 +4,7 @@ use crate::autodiff::recompute::Products;
 use crate::pass::Pass;
 use crate::{
     CastBias, Composition, CrossLayerReuse, Expand, FoldBatchNorm, Fusion, GroupedGemm, Recompute, RecomputeFrom, ReluBitmask,
-    ReluSignFromOutput, RemoveCopies, RowStatistics, SaveLocalDerivative, SoftmaxGradRowDot, Stack,
+    ReluSignFromOutput, RemoveCopies, RowStatistics, SaveLocalDerivative, SoftmaxGradRowDot, Stack, stitch::Stitch,
 };
 use crate::{Differentiate, differentiate};
 use sdfg::Sdfg;
@@ -89,5 +89,10 @@ pub const PASSES: &[PassRow] = &[
         make: |_, _| Box::new(CrossLayerReuse::default()),
     },
     PassRow { takes: Takes::Maps, about: "fuse contractions with their neighbours", make: |_, _| Box::new(Composition::default()) },
+    PassRow {
+        takes: Takes::Maps,
+        about: "make one kernel of each pattern of a plan",
+        make: |program, _| Box::new(Stitch::longest(program)),
+    },
     PassRow { takes: Takes::Maps, about: "fuse maps over compatible iteration spaces", make: |_, _| Box::new(Fusion::default()) },
 ];

@@ -4,6 +4,7 @@ use super::figures::{Figure, Section};
 use super::{graph, headline, tables};
 use crate::model::Report;
 use crate::record::Provenance;
+use crate::stitching::StitchedProgram;
 use crate::table::{Table, Text};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -207,12 +208,29 @@ fn parts(report: &Report) -> Vec<PagePart<'_>> {
     ];
     // Only libraries on GPUs have algorithms to choose from.
     parts.retain(|part| part.id != "products" || !report.products.is_empty());
+    if let (Some(stitched), Some(at)) = (&report.stitched, parts.iter().position(|part| part.id == "products" || part.id == "sweeps")) {
+        parts.insert(at, stitching(stitched));
+    }
     if !report.phases.is_empty() {
         let intro =
             "Where the time of the command went until this page was made. Seconds of the processor are those of all threads and compilers.";
         parts.push(part("timings", "Time of the command", intro, None, vec![("Phases", tables::phases(report))]));
     }
     parts
+}
+
+/// The plan of fusion that the stitched program carries out, beside what was measured.
+fn stitching(stitched: &StitchedProgram) -> Part<'_> {
+    let lines = [stitched.plan(), stitched.ranks()].map(|line| format!("{}.", capital(&line)));
+    Part {
+        id: "stitching",
+        title: "Stitching",
+        intro: "Which operators became one kernel by a plan that was made of a model's scores before anything was built; what the model says \
+                that each saves, and the difference of measured times, each kernel alone in its fastest configuration.",
+        figures: None,
+        tables: vec![("Patterns", stitched.patterns_table()), ("Programs by the model and measured", stitched.programs_table())],
+        extra: Some(html! { @for line in &lines { p { (Text(line)) } } }),
+    }
 }
 
 /// The choice, and the scope and robustness of its proof.

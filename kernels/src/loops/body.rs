@@ -116,6 +116,22 @@ pub(super) fn joined(configs: &[KernelConfig]) -> Knobs {
     Knobs(each.flat_map(|(n, config)| config.knobs.0.iter().map(move |(key, value)| (format!("{n}/{key}"), value.clone()))).collect())
 }
 
+/// The knob that names the kernels that the caller does by itself before the workers begin what comes after them.
+const BEFORE: &str = "before";
+
+/// The numbers of these kernels.
+pub(super) fn before(knobs: &Knobs) -> Vec<usize> {
+    knobs.get(BEFORE).into_iter().flat_map(|all| all.split(',')).filter_map(|n| n.parse().ok()).collect()
+}
+
+/// Knobs with these kernels named.
+pub(super) fn with_before(knobs: Knobs, before: &[usize]) -> Knobs {
+    match before {
+        [] => knobs,
+        _ => knobs.with(BEFORE, before.iter().map(usize::to_string).collect::<Vec<_>>().join(",")),
+    }
+}
+
 /// The knobs of each kernel.
 fn apart(knobs: &Knobs, kernels: usize) -> Vec<Knobs> {
     let mut found = vec![Knobs::default(); kernels];

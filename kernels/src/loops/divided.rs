@@ -3,6 +3,7 @@
 use super::body::Body;
 use crate::device::Partitioned;
 use crate::kernel::KernelSpec;
+use crate::loopnest::partition::PartitionedNest;
 use crate::packing::divide::divide;
 use crate::phases::{AccessedPart, PhaseMemory};
 use sdfg::config::KernelConfig;
@@ -19,6 +20,14 @@ pub(super) fn dims(body: &Body) -> Vec<String> {
     dims.into_iter().filter(often).cloned().collect()
 }
 
+/// Whether each worker writes its own part along a dim alone.
+pub(super) fn writes_along(kernel: &KernelSpec, nest: &PartitionedNest, dim: &str) -> bool {
+    nest.touches.iter().filter(|t| t.written).all(|touch| {
+        let (PhaseMemory::Argument(n), AccessedPart::Along(axis)) = (touch.place, touch.part) else { return false };
+        kernel.arguments().get(n).and_then(|a| a.dims.get(axis)).is_some_and(|d| d == dim)
+    })
+}
+
 /// The configuration of a kernel of a body with its points divided along a dim among `workers` workers; `None` where a worker would then
 /// need a result of another one.
 pub(super) fn divided(
@@ -30,10 +39,7 @@ pub(super) fn divided(
     partitioned: Partitioned,
 ) -> Option<KernelConfig> {
     let (config, nest) = divide(kernel, config, dim, workers, partitioned)?;
-    let along = nest.touches.iter().filter(|t| t.written).all(|touch| {
-        let (PhaseMemory::Argument(n), AccessedPart::Along(axis)) = (touch.place, touch.part) else { return false };
-        kernel.arguments().get(n).and_then(|a| a.dims.get(axis)).is_some_and(|d| d == dim)
-    });
+    let along = writes_along(kernel, &nest, dim);
     // What a worker reads of another one's work would need a barrier at each time.
     let made: Vec<String> = body
         .kernels

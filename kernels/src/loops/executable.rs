@@ -3,7 +3,7 @@
 //! The launches of all times are packed into few dispatches. No barrier separates times where each worker reads only its own results of the
 //! times before, as when all kernels of the body are divided along the batch. Operands that all times read are packed once.
 
-use super::body::Body;
+use super::body::{self, Body};
 use crate::c_form::{CForm, Filled, Unrolled, UnrolledAddress, UnrolledLaunch};
 use crate::device::{Device, DeviceMemory};
 use crate::error::KernelError;
@@ -57,6 +57,8 @@ pub(super) struct LoopKernel {
     own: Mutex<DeviceMemory>,
     own_bytes: usize,
     filled: Vec<Filled>,
+    /// Kernels of the body that the caller does by itself before the workers begin what comes after them.
+    before: Vec<usize>,
     source: Option<String>,
     /// How the launches of all times are packed, by the number of workers.
     packed: Mutex<BTreeMap<usize, Arc<Packed>>>,
@@ -126,6 +128,7 @@ impl LoopKernel {
             launches,
             own_bytes: room.bytes.max(LINE),
             filled,
+            before: body::before(&config.knobs),
             own: Mutex::new(own),
             packed: Mutex::default(),
         })
@@ -288,7 +291,10 @@ impl LoopKernel {
                 launches.push(packing::PackedLaunch { kernel, arguments });
             }
         }
-        let packed = Arc::new(Packed::new(kernels, &launches, workers));
+        let packed = Arc::new(match self.before.as_slice() {
+            [] => Packed::new(kernels, &launches, workers),
+            before => Packed::after(kernels, &launches, workers, before),
+        });
         known.insert(workers, packed.clone());
         Ok(packed)
     }

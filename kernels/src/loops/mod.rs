@@ -7,6 +7,7 @@
 mod body;
 mod divided;
 mod executable;
+mod runs;
 mod space;
 
 pub use space::LoopSpace;
@@ -46,5 +47,6 @@ pub fn scaled(config: &KernelConfig, from: &KernelSpec, to: &KernelSpec, device:
     let (Ok(from), Ok(to)) = (Body::new(from), Body::new(to)) else { return config.clone() };
     let Ok(configs) = from.configs(config) else { return config.clone() };
     let each = configs.iter().zip(from.kernels.iter().zip(&to.kernels)).map(|(config, (from, to))| device.scaled(config, from, to));
-    KernelConfig { knobs: body::joined(&each.collect::<Vec<_>>()), ..config.clone() }
+    let knobs = body::with_before(body::joined(&each.collect::<Vec<_>>()), &body::before(&config.knobs));
+    KernelConfig { knobs, ..config.clone() }
 }

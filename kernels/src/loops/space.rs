@@ -1,15 +1,19 @@
 //! Every way to run a loop: a layout of each tensor that the body reads as a whole, and one of the best configurations of each kernel of
-//! the body under these layouts, at any of its divisions: with a barrier after each kernel, or with all kernels that allow it divided along
-//! one dim.
+//! the body under these layouts, at any of its divisions: with a barrier after each kernel, with all kernels that allow it divided along one
+//! dim, or with runs of kernels each divided along a dim of its own ([`super::runs`]).
 
-use super::body::{Body, joined};
-use super::divided::{dims, divided};
+use super::body::{Body, joined, with_before};
+use super::runs::{Link, Runs, SMALL, names, runs};
+use super::divided::{dims, divided, writes_along};
 use crate::alpha_equivalence::KernelClass;
 use crate::config_space::{ConfigSpace, TensorChoice};
 use crate::device::{Device, Partitioned};
 use crate::error::KernelError;
-use crate::kernel::{KernelSpec, unsupported};
+use crate::kernel::{ArgumentAccess, KernelSpec, unsupported};
+use crate::loopnest::partition::PartitionedNest;
 use crate::mixed_radix::{MixedRadix, layouts};
+use crate::packing::divide::divide;
+use crate::phases::{AccessedPart, PhaseMemory};
 use crate::processor::cores;
 use sdfg::Layout;
 use sdfg::config::KernelConfig;
@@ -24,6 +28,8 @@ const LIBRARIES: usize = 2;
 const TOGETHER: usize = 4096;
 /// Configurations that are tried to find those that can be divided along a dim.
 const TRIED: usize = 64;
+/// The same for one in a run, which is asked along each dim of its results.
+const TRIED_IN_RUNS: usize = 12;
 /// The best of this many configurations by predicted cost are tried.
 const CONSIDERED: u64 = 512;
 
@@ -47,6 +53,8 @@ pub struct LoopSpace {
     /// How the device divides points, and the dim along which most of the body's kernels can be divided, if there is one.
     partitioned: Option<Partitioned>,
     divisions: Vec<String>,
+    /// Runs of kernels that are divided alike, if there are fewer of these than kernels, and the kernels that the caller does before them.
+    runs: Option<(Runs, Vec<usize>)>,
     tensors: Vec<TensorChoice>,
     spaces: Vec<Box<dyn ConfigSpace>>,
     /// The class of each kernel: those that are the same but for names choose together.
@@ -95,6 +103,7 @@ impl LoopSpace {
         let choices = (1..=CHOICES).rev().find(|choices| all(*choices)).unwrap_or(1);
         let mut space = LoopSpace {
             divisions: vec![],
+            runs: None,
             partitioned: device.partitioned(),
             body,
             tensors,
@@ -123,7 +132,67 @@ impl LoopSpace {
             space.read_by_each = if bytes > NEAR { bytes * (cores().saturating_sub(1)) as f64 } else { 0.0 };
         }
         space.divisions = most.1.into_iter().collect();
+        space.runs = space.in_runs(&first, &kinds);
         Ok(space)
+    }
+
+    /// The kernels of the body in runs that are divided alike; `None` where that saves no barrier.
+    fn in_runs(&self, picks: &[usize], kinds: &[String]) -> Option<(Runs, Vec<usize>)> {
+        let partitioned = self.partitioned?;
+        let outer = self.outer(picks);
+        let mut known: HashMap<String, Option<PartitionedNest>> = HashMap::new();
+        let mut links = Vec::new();
+        for (n, kernel) in self.body.kernels.iter().enumerate() {
+            let arguments = kernel.arguments();
+            let written = || arguments.iter().filter(|a| a.access == ArgumentAccess::Write);
+            let mut link = Link::default();
+            let bytes = |data: &str| kernel.shape(data).map_or(usize::MAX, |shape| shape.iter().product::<usize>().saturating_mul(4));
+            let all = arguments.iter().map(|a| bytes(&a.data)).fold(0usize, usize::saturating_add);
+            link.is_small = matches!(kernel.unit, sdfg::Unit::Scope(_)) && all <= SMALL;
+            for (data, access) in names(&self.body, kernel) {
+                match access {
+                    ArgumentAccess::Write => drop(link.writes.insert(data)),
+                    ArgumentAccess::Read => drop(link.reads.entry(data).or_default()),
+                }
+            }
+            // Every worker reads all weights where kernels are divided along the dim that most of them have: that is a division of its own.
+            let dims: indexmap::IndexSet<&String> = written().flat_map(|a| &a.dims).filter(|dim| !self.divisions.contains(dim)).collect();
+            for dim in dims {
+                let shapes: Vec<&Vec<String>> = arguments.iter().map(|a| &a.dims).collect();
+                let key = format!("{} {shapes:?} {dim}", kinds.get(self.classes[n]).map_or("", String::as_str));
+                let nest = known.entry(key).or_insert_with(|| self.along(n, dim, &outer, partitioned).map(|(_, _, nest)| nest));
+                let Some(nest) = nest else { continue };
+                link.dims.push(dim.clone());
+                for touch in nest.touches.iter().filter(|t| !t.written) {
+                    let (PhaseMemory::Argument(at), AccessedPart::Along(axis)) = (touch.place, touch.part) else { continue };
+                    let Some(argument) = arguments.get(at).filter(|a| a.dims.get(axis) == Some(dim)) else { continue };
+                    let name = self.body.outer(&argument.data).unwrap_or(&argument.data);
+                    link.reads.entry(name.to_string()).or_default().insert(dim.clone());
+                }
+            }
+            links.push(link);
+        }
+        let found = runs(&links);
+        let before = (0..links.len()).filter(|n| links[*n].is_small && found.along[*n].is_none()).collect();
+        let divided = found.along.iter().any(Option::is_some);
+        (divided && found.count < links.len()).then_some((found, before))
+    }
+
+    /// A kernel's best configuration that can be divided along a dim so that each worker writes its own part, with its predicted cost.
+    fn along(&self, kernel: usize, dim: &str, outer: &KernelConfig, by: Partitioned) -> Option<(KernelConfig, f64, PartitionedNest)> {
+        let (spec, space) = (&self.body.kernels[kernel], &self.spaces[kernel]);
+        let numbers = self.numbers(kernel, outer)?.into_iter().map(|(n, cost)| (space.config(n), cost));
+        let generated = numbers.filter(|(config, _)| config.knobs.get("library").is_none()).take(TRIED_IN_RUNS);
+        let mut found = generated.filter_map(|(config, cost)| {
+            let (config, nest) = divide(spec, &config, dim, cores(), by)?;
+            writes_along(spec, &nest, dim).then_some((config, cost, nest))
+        });
+        found.next()
+    }
+
+    /// Whether a division is that in runs.
+    fn is_in_runs(&self, division: usize) -> bool {
+        division == self.divisions.len() + 1
     }
 
     /// The position of each tensor's layout, and each kernel's configuration.
@@ -154,6 +223,7 @@ impl LoopSpace {
         }
         let found = match division {
             0 => self.rank(kernel, &self.outer(picks)),
+            _ if self.is_in_runs(division) => self.link(kernel, picks).or_else(|| self.rank(kernel, &self.outer(picks))),
             // A kernel that cannot be divided keeps its barriers.
             _ => self.divide(kernel, division, picks).or_else(|| self.rank(kernel, &self.outer(picks))),
         };
@@ -180,6 +250,38 @@ impl LoopSpace {
             }
         }
         (!found.is_empty()).then_some(found)
+    }
+
+    /// Of a kernel's best configurations those that can be divided along the dim of its run.
+    fn link(&self, kernel: usize, picks: &[usize]) -> Option<Vec<Choice>> {
+        let (dim, partitioned) = (self.runs.as_ref()?.0.along.get(kernel)?.as_ref()?, self.partitioned?);
+        let (spec, space) = (&self.body.kernels[kernel], &self.spaces[kernel]);
+        let mut found: Vec<Choice> = Vec::new();
+        let numbers = self.numbers(kernel, &self.outer(picks))?.into_iter().map(|(n, cost)| (space.config(n), cost));
+        for (config, cost) in numbers.filter(|(config, _)| config.knobs.get("library").is_none()).take(TRIED) {
+            let Some((config, nest)) = divide(spec, &config, dim, cores(), partitioned) else { continue };
+            let identity = crate::kernel::identity(spec, space.tensors(), &config);
+            if writes_along(spec, &nest, dim) && found.iter().all(|(.., known)| *known != identity) {
+                found.push((config, cost, identity));
+            }
+            if found.len() == CHOICES {
+                break;
+            }
+        }
+        (!found.is_empty()).then_some(found)
+    }
+
+    /// The kernels that the caller does by itself at a number of the space.
+    fn before(&self, n: u64) -> &[usize] {
+        let in_runs = self.is_in_runs(self.division(n));
+        self.runs.as_ref().filter(|_| in_runs).map_or(&[], |(_, before)| before.as_slice())
+    }
+
+    /// The division at a number of the space.
+    fn division(&self, n: u64) -> usize {
+        let radices = self.knobs();
+        let first: u64 = radices[1..].iter().product();
+        (n / first % radices[0]) as usize
     }
 
     /// The numbers of a kernel's configurations under layouts of the loop's tensors, with their predicted costs, the least first.
@@ -252,28 +354,33 @@ impl ConfigSpace for LoopSpace {
 
     fn knobs(&self) -> Vec<u64> {
         let classes = self.classes.iter().max().map_or(0, |last| last + 1);
-        std::iter::once(self.divisions.len() as u64 + 1).chain(vec![self.choices as u64; classes]).collect()
+        std::iter::once((self.divisions.len() + 1 + usize::from(self.runs.is_some())) as u64).chain(vec![self.choices as u64; classes]).collect()
     }
 
     fn config(&self, n: u64) -> KernelConfig {
         let Some((picks, choices)) = self.choice(n) else { return KernelConfig::default() };
         let each: Vec<KernelConfig> = choices.into_iter().map(|(config, ..)| config).collect();
-        KernelConfig { knobs: joined(&each), ..self.outer(&picks) }
+        KernelConfig { knobs: with_before(joined(&each), self.before(n)), ..self.outer(&picks) }
     }
 
     fn identity(&self, n: u64) -> String {
         let Some((picks, choices)) = self.choice(n) else { return String::new() };
         let each: Vec<String> = choices.into_iter().map(|(.., identity)| identity).collect();
         let whole = self.tensors.iter().zip(picks).map(|(t, pick)| format!("{}[{}]", t.data, t.layouts[pick]));
-        format!("{} | {}", whole.collect::<Vec<_>>().join(" "), each.join(" | "))
+        let before = match self.before(n) {
+            [] => String::new(),
+            before => format!(" | before: {before:?}"),
+        };
+        format!("{} | {}{before}", whole.collect::<Vec<_>>().join(" "), each.join(" | "))
     }
 
     fn predicted_cost(&self, n: u64) -> f64 {
         let Some((_, choices)) = self.choice(n) else { return f64::INFINITY };
-        let radices = self.knobs();
-        let first: u64 = radices[1..].iter().product();
-        let is_divided = !(n / first).is_multiple_of(radices[0]);
-        let more = if is_divided { self.read_by_each } else { choices.len() as f64 * BARRIER };
+        let more = match (self.division(n), &self.runs) {
+            (0, _) => choices.len() as f64 * BARRIER,
+            (division, Some((runs, _))) if self.is_in_runs(division) => runs.count as f64 * BARRIER,
+            _ => self.read_by_each,
+        };
         (choices.iter().map(|(_, cost, _)| cost).sum::<f64>() + more) * self.body.trips as f64
     }
 

@@ -55,7 +55,7 @@ impl Packed {
     ///
     /// A small kernel can be done by one worker, or be divided like those around it: whichever leaves fewer groups.
     pub fn new(kernels: &[&dyn Executable], launches: &[PackedLaunch], workers: usize) -> Packed {
-        let with = |alone: &[bool]| Packed::with(kernels, launches, workers, alone);
+        let with = |alone: &[bool]| Packed::with(kernels, launches, workers, (alone, &[]));
         let (mut alone, divided) = (vec![true; kernels.len()], vec![false; kernels.len()]);
         let (mut best, other) = (with(&alone), with(&divided));
         if other.groups.len() < best.groups.len() {
@@ -75,8 +75,13 @@ impl Packed {
         best
     }
 
-    /// `alone`: whether one worker does a kernel by itself if it is small.
-    fn with(kernels: &[&dyn Executable], launches: &[PackedLaunch], workers: usize, alone: &[bool]) -> Packed {
+    /// The same, where the caller does some kernels by itself before the workers begin what comes after them.
+    pub fn after(kernels: &[&dyn Executable], launches: &[PackedLaunch], workers: usize, before: &[usize]) -> Packed {
+        Packed::with(kernels, launches, workers, (&vec![false; kernels.len()], before))
+    }
+
+    /// `alone`: whether one worker does a kernel by itself if it is small; `before`: those that the caller does first.
+    fn with(kernels: &[&dyn Executable], launches: &[PackedLaunch], workers: usize, (alone, before): (&[bool], &[usize])) -> Packed {
         let phases: Vec<Option<Vec<Phase>>> = kernels.iter().map(|kernel| kernel.phases()).collect();
         let (places, working) = places(kernels);
         // Memory numbers beyond those of arguments: each kernel's own working memory, then its shared one.
@@ -108,11 +113,12 @@ impl Packed {
             let writes =
                 |argument: usize| phases.iter().flat_map(|p| &p.touches).any(|t| t.written && t.place == PhaseMemory::Argument(argument));
             let bytes = launch.arguments.iter().fold(0, |sum: usize, a| sum.saturating_add(a.bytes.len()));
-            if alone[launch.kernel] && bytes <= SMALL && kernel.working().shared == 0 {
+            let closes = before.contains(&launch.kernel);
+            if (closes || (alone[launch.kernel] && bytes <= SMALL)) && kernel.working().shared == 0 {
                 steps.push(DispatchStep::Alone { launch: n });
                 let mut regions = whole(&writes);
                 regions.push(Region { memory: first + launch.kernel, bytes: 0..1, written: true, part: AccessedPart::Whole });
-                pieces.push(PackedPhase { spread: Spread::Alone, closes: false, partition: None, regions, whole: false });
+                pieces.push(PackedPhase { spread: Spread::Alone, closes, partition: None, regions, whole: false });
                 continue;
             }
             for (number, phase) in phases.iter().enumerate() {

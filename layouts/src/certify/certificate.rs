@@ -119,6 +119,10 @@ pub struct Certificate {
     /// What costs a step nothing because it is done before the first one, in a sentence; empty where there is nothing of that kind.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub once: String,
+    /// The plan of fusion that one of the programs carries out: of which candidates it was chosen and by which scores, in a sentence; empty
+    /// where no program has one. The choice among programs is relative to that plan.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub fusion: String,
     /// Containers of a layer, each with the one of the next layer that it is.
     pub joins: Joins,
     pub scope: MeasuredScope,
@@ -252,6 +256,7 @@ impl Certificate {
             measurements: measurements(store),
             program: program.clone(),
             once: once(program),
+            fusion: String::new(),
             joins: chosen.joins.clone(),
             scope: MeasuredScope {
                 timed: model.factors.iter().map(timed).collect(),
@@ -281,6 +286,13 @@ impl Certificate {
     /// Names the files of records that it is about.
     pub fn about(mut self, records: Vec<String>) -> Self {
         self.records = records;
+        self.checksum = self.sum();
+        self
+    }
+
+    /// The same certificate, with the plan of fusion that it is relative to.
+    pub fn relative_to(mut self, fusion: String) -> Self {
+        self.fusion = fusion;
         self.checksum = self.sum();
         self
     }

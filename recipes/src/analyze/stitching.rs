@@ -4,7 +4,8 @@
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::variants::programs;
-use crate::pipeline::variants::stitching::{BOUNDS, Chosen, StatePlan, stitching};
+use crate::pipeline::variants::fusion_plan::Planning;
+use crate::pipeline::variants::stitching::{Chosen, StatePlan, stitching};
 use crate::pipeline::variants::table::VariantId;
 use bench::table::{Align, Cell, Table};
 use layouts::packing::score::ScoreModel;
@@ -29,7 +30,10 @@ pub struct Stitching {
 /// The plan of one state.
 #[derive(Clone, Debug, Serialize)]
 pub struct StateStitching {
+    /// A state, or a loop over time.
     pub state: String,
+    /// How often it runs in a step; scores are of all times together.
+    pub times: u64,
     pub units: usize,
     pub kernels: usize,
     pub unique_kernels: usize,
@@ -82,19 +86,20 @@ pub struct PatternRow {
 ///
 /// # Errors
 /// Errors of the recipe.
-pub fn plan(recipe: &Recipe, model: &ScoreModel, scores: &str) -> Result<Stitching, PipelineError> {
+pub fn plan(recipe: &Recipe, planning: &Planning) -> Result<Stitching, PipelineError> {
     let unfused = programs::plain(recipe, VariantId::Unfused, false)?.program;
     let begin = Instant::now();
-    let plans = stitching(&unfused, model, BOUNDS)?;
+    let plans = stitching(&unfused, &planning.model, planning.candidates)?;
     let seconds = begin.elapsed().as_secs_f64();
     let states = plans.iter().filter(|plan| !plan.units.is_empty()).map(state).collect();
-    Ok(Stitching { program: recipe.program.name.clone(), scores: scores.to_string(), model: model.clone(), seconds, states })
+    Ok(Stitching { program: recipe.program.name.clone(), scores: planning.scores.clone(), model: planning.model.clone(), seconds, states })
 }
 
 fn state(plan: &StatePlan) -> StateStitching {
     let dropped = plan.dropped();
     StateStitching {
         state: plan.state.clone(),
+        times: plan.times,
         units: plan.units.len(),
         kernels: plan.kernels(),
         unique_kernels: plan.unique(),
@@ -171,8 +176,9 @@ pub fn text(found: &Stitching, colour: bool) -> String {
         };
         let _ = write!(
             out,
-            "\n{}: {} units, {} kernels ({} of them stitched, {} distinct)\n{}  saves {} us, {proof}; greedy on the same scores saves {} us ({:+.1}%)\n  {kept} candidates; {asked} sets of units were asked about, {asked_unique} distinct ones; {refused} have no kernel, {negative} save nothing, {not_convex} would wait for themselves\n",
+            "\n{}{}: {} units, {} kernels ({} of them stitched, {} distinct)\n{}  saves {} us, {proof}; greedy on the same scores saves {} us ({:+.1}%)\n  {kept} candidates; {asked} sets of units were asked about, {asked_unique} distinct ones; {refused} have no kernel, {negative} save nothing, {not_convex} would wait for themselves\n",
             state.state,
+            if state.times > 1 { format!(", {} times", state.times) } else { String::new() },
             state.units,
             state.kernels,
             state.patterns.len(),

@@ -4,7 +4,7 @@ use super::RecipeArgs;
 use crate::analyze::{Shown, analyze, memory, stitching, text};
 use crate::pipeline::PipelineError;
 use crate::pipeline::measure::launch_and_copy;
-use crate::pipeline::variants::stitching::typical_cores;
+use crate::pipeline::variants::fusion_plan::{CandidateSet, Planning};
 use clap::{Args, ValueEnum};
 use std::io::{ErrorKind, Write};
 
@@ -28,6 +28,9 @@ pub struct Analyze {
     /// Print only the plan of fusion of the unfused program: patterns, scores, the bound that proves it, and the greedy plan beside it.
     #[arg(long, conflicts_with_all = ["graph", "memory"])]
     pub stitch: bool,
+    /// With --stitch: the patterns that the plan is chosen from.
+    #[arg(long, value_enum, default_value = "all", requires = "stitch", value_name = "SET")]
+    pub candidates: CandidateSet,
     /// List each pair of kernels that was not fused separately, with its place in the recipe, also pairs that share no data.
     #[arg(long)]
     pub refusals: bool,
@@ -68,14 +71,8 @@ impl Analyze {
     }
 
     fn stitching(&self) -> Result<String, PipelineError> {
-        let recipe = self.recipe.load()?;
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let measured = launch_and_copy::stored(cores);
-        let scores = match &measured {
-            Some(_) => format!("launches and copies measured on {cores} cores"),
-            None => "typical cores; `memlet devices --cores` measures these".to_string(),
-        };
-        let found = stitching::plan(&recipe, &measured.unwrap_or_else(typical_cores), &scores)?;
+        let planning = Planning { candidates: self.candidates, ..launch_and_copy::planning() };
+        let found = stitching::plan(&self.recipe.load()?, &planning)?;
         if self.json { json(&found) } else { Ok(stitching::text(&found, bench::table::colour())) }
     }
 

@@ -10,6 +10,7 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::choose::multi_device;
 use crate::pipeline::choose::sweep_all::{SweptPrograms, sweep_all};
 use crate::pipeline::measure::budget_ledger::BudgetLedger;
+use crate::pipeline::measure::launch_and_copy;
 use crate::pipeline::measure::measurement_budget::MeasurementBudget;
 use crate::pipeline::measure::memory_limit::MemoryLimit;
 use crate::pipeline::measure::phase_times::PhaseTimes;
@@ -17,8 +18,10 @@ use crate::pipeline::measure::sweep::{SweepContext, SweepEvent, SweptProgram};
 use crate::pipeline::run::candidate::Candidate;
 use crate::pipeline::run::memory::expected;
 use crate::pipeline::variants::checked_programs::checked_programs;
+use crate::pipeline::variants::fusion_plan::{CandidateSet, Planning};
 use crate::pipeline::variants::programs::Programs;
 use crate::pipeline::variants::rewrite_options::RewriteOptions;
+use crate::pipeline::variants::table::VariantId;
 use crate::timings::{CommandPhase, Counts, during};
 use bench::table::{Cell, Table};
 use bench::{Bytes, Load, Watch};
@@ -71,6 +74,12 @@ pub struct MeasureArgs {
     /// Interpret a shrunken program before and after every patch; a wrong patch is saved under target/memlet
     #[arg(long)]
     pub verify_each: bool,
+    /// Make only programs of these variants, and the unfused one: names as `memlet variants` lists them, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "VARIANTS", value_parser = VariantId::named)]
+    pub only: Vec<VariantId>,
+    /// The patterns that the plan of the stitched program is chosen from
+    #[arg(long, value_enum, default_value = "all", value_name = "SET")]
+    pub candidates: CandidateSet,
     /// Print JSON when done; messages go to standard error
     #[arg(long)]
     pub json: bool,
@@ -223,7 +232,8 @@ impl MeasureArgs {
             other.open()?;
         }
         let until = self.bound().and_then(|bound| began.checked_add(bound.mul_f64(MAKING)));
-        let options = RewriteOptions { verify_each: self.verify_each, until, ..RewriteOptions::default() };
+        let planning = Planning { candidates: self.candidates, ..launch_and_copy::planning() };
+        let options = RewriteOptions { verify_each: self.verify_each, until, planning, only: self.only.clone(), ..RewriteOptions::default() };
         let programs = checked_programs(&recipe, options, device.epilogues(), &mut |text| errln!("{text}"))?;
         let memory = MemoryLimit::on(&*device, self.memory)?;
         let file = self.recipe.recipe.display().to_string();

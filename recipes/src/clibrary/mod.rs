@@ -72,7 +72,7 @@ pub fn build(plan: &Plan, file: &Path, out: &Path, options: &Options) -> Result<
     let mut chosen = plan.chosen.clone();
     let rechosen = products::rechoose(&mut chosen, &*device, file)?;
     let packed = chosen.packed || options.packed;
-    let beside = if packed { crate::pipeline::run::packs::BESIDE } else { 1 };
+    let beside = if packed { chosen.beside } else { 1 };
     let assembly = assemble(&chosen.program, &chosen.configuration, &device, beside, Results::Apart)?;
     let boundary = Boundary::of(&chosen.program, &assembly).map_err(fault)?;
     let most_threads = match options.most_threads {

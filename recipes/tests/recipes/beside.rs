@@ -45,6 +45,7 @@ fn promising(program: Sdfg, device: &dyn Device) -> Result<Candidate, Failure> {
         predicted_ms: 0.0,
         streams: 1,
         packed: false,
+        beside: recipes::pipeline::run::candidate::BESIDE,
         exchanges: vec![],
         measured_as: Default::default(),
     })

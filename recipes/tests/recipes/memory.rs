@@ -44,6 +44,7 @@ pub fn candidate(program: &Sdfg, device: &dyn Device, drawn: Option<u64>) -> Res
         predicted_ms: 0.0,
         streams: 1,
         packed: false,
+        beside: recipes::pipeline::run::candidate::BESIDE,
         exchanges: vec![],
         measured_as: Default::default(),
     })

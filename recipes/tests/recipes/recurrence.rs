@@ -219,11 +219,12 @@ fn kernels_of_loops_compute_what_the_interpreter_does() {
     let pool = Pool::new(2).unwrap();
     for text in [LSTM, LAYERS, GATES, CACHE, EXCHANGED] {
         let programs = programs(&load_str("m.yaml", text, &[]).unwrap(), false).unwrap();
-        for program in [&programs.unfused].into_iter().chain(programs.variants.first().map(|v| &v.program)) {
+        let stitched = programs.variants.iter().filter(|v| v.plan.is_some());
+        for program in [&programs.unfused].into_iter().chain(programs.variants.iter().take(1).chain(stitched).map(|v| &v.program)) {
             let given = drawn(program);
             let expected = interpret(program, &given, &RUN).unwrap();
-            // Numbers spread over the space: other layouts of weights, other configurations of the body's kernels.
-            for place in [0, 1] {
+            // Numbers spread over the space: other layouts of weights, other configurations of the body's kernels, other divisions of these.
+            for place in [0, 1, 2] {
                 let mut configuration = Configuration::default();
                 for (_, _, unit) in program.units() {
                     let spec = KernelSpec::new(program, &unit).unwrap();

@@ -12,7 +12,9 @@ use std::path::Path;
 
 /// Names of the variants of a recipe on cores and how many contractions each has.
 fn variants(recipe: &str) -> Vec<String> {
-    checked(recipe, None).variants.into_iter().map(|v| format!("{} {}", v.key, contractions(&v.program))).collect()
+    let programs = checked(recipe, None).variants;
+    let other = programs.into_iter().filter(|v| !v.key.is(VariantId::Stitched));
+    other.map(|v| format!("{} {}", v.key, contractions(&v.program))).collect()
 }
 
 /// The programs of a recipe, each variant checked against its operators.

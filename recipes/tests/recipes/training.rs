@@ -77,6 +77,7 @@ fn plan(text: &str, variant: Option<usize>, device: &Arc<dyn Device>, target: Ta
         predicted_ms: 0.0,
         streams: 1,
         packed: false,
+        beside: recipes::pipeline::run::candidate::BESIDE,
         exchanges: vec![],
         measured_as: BTreeMap::new(),
     };

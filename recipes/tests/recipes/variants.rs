@@ -110,6 +110,18 @@ fn every_row_is_right_over_random_recipes() -> Result<(), Failure> {
             assert!(defining.is_none_or(|step| step.rewrote(&variant.steps)), "{}: {:?}\n{text}", variant.key, variant.steps);
         }
     }
+    // A plan of fusion is carried out on cores alone.
+    let text = recipe(6);
+    let on_cores = programs_on(&load_str("random.yaml", &text, &[])?, true, None).map_err(|e| format!("{e}\n{text}"))?;
+    let stitched = on_cores.variants.iter().find(|variant| variant.key.is(VariantId::Stitched)).ok_or("a stitched program")?;
+    let plan = stitched.plan.as_ref().ok_or("its plan")?;
+    assert!(plan.proof().1 && plan.made.len() > 2, "{}", plan.relative());
+    // Each pattern that was made is one kernel of the program, and none of its units is left.
+    let left: BTreeSet<String> = stitched.program.units().iter().map(|(_, _, unit)| unit.name().to_string()).collect();
+    for made in &plan.made {
+        assert!(left.contains(&made.kernel), "{made:?}");
+        assert!(made.units.iter().all(|unit| *unit == made.kernel || !left.contains(unit)), "{made:?}");
+    }
     // Layers hand over on cores alone.
     for (window, stride) in [(3, 1), (5, 1), (3, 2)] {
         let text = layers(window, stride);

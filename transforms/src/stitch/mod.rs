@@ -5,6 +5,7 @@
 //! - [`mod@ladder`]: substitution fusion. Everything between two neighbouring partition operators is a pattern; the set of partition
 //!   operators grows rung by rung.
 //! - [`mod@explore`]: bounded growth of patterns around seeds.
+//! - [`on_chip`]: how results within a pattern share a block's memory.
 //! - [`pattern`]: bytes that a pattern saves, whether what it hands on fits on chip, and its structure.
 //!
 //! - [`mod@candidates`]: those patterns of a program of which composition or fusion makes one kernel ([`kernel`]); [`pass`] makes it.
@@ -19,6 +20,7 @@ pub mod explore;
 pub mod graph;
 pub mod kernel;
 pub mod ladder;
+pub mod on_chip;
 pub mod pass;
 pub mod pattern;
 pub mod units;

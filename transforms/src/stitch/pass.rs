@@ -1,14 +1,23 @@
 //! Makes kernels of the patterns of a plan, one after the other.
+//!
+//! ```text
+//! a plan {s, t}: t = map a [..] … s = map b [..] (reads t)   →   ts = map [..] of a, b
+//! ```
+//!
+//! *Legal when* composition or fusion makes one kernel of all units of a pattern; both check that.
+//! *Moves less because* the plan says so: its patterns were chosen by the bytes and launches that they save.
+//! *Not handled*: patterns of which other patterns have taken a unit; they stay as they are.
+//! Source: "FusionStitching" (Long, Yang, Lin), sections 4 and 5.1.
 
+use super::candidates::candidates;
+use super::explore::GrowthLimits;
 use super::kernel::kernel;
-use crate::pass::{Context, Facts, Pass, Rewritten, Stopped};
+use super::units::graphs;
+use crate::pass::{Context, Facts, Loops, Pass, Rewritten, Stitched, Stopped};
 use crate::refusal::{Reason, Refusal, Site};
 use sdfg::Sdfg;
 
-/// Makes one kernel of each pattern that is still whole in the program.
-///
-/// *Legal when* composition or fusion makes one kernel of all its units; both check that.
-/// *Moves less because* the plan says so: its patterns were chosen by the bytes and launches that they save.
+/// Makes one kernel of each pattern that is still whole in the program, or in the body of a loop.
 #[derive(Clone, Debug, Default)]
 pub struct Stitch {
     /// The names of the units of each pattern. No unit is in two patterns.
@@ -37,7 +46,9 @@ impl Pass for Stitch {
             match kernel(program, &site) {
                 Ok((patch, _)) if context.barred.has(&patch.summary) => refusals.push(refusal(&site, pattern, Reason::FoundWrong)),
                 Ok((patch, cluster)) => {
-                    return Ok(Rewritten::patch(patch).with(Facts { kernels: cluster.into_iter().collect(), ..Facts::default() }));
+                    let made = patch.edits.iter().flat_map(|edit| &edit.insert).map(|unit| unit.name().to_string());
+                    let stitched = made.map(|kernel| Stitched { kernel, units: pattern.clone() }).collect();
+                    return Ok(Rewritten::patch(patch).with(Facts { kernels: cluster.into_iter().collect(), stitched, ..Facts::default() }));
                 }
                 Err(reason) => refusals.push(refusal(&site, pattern, reason)),
             }
@@ -47,6 +58,28 @@ impl Pass for Stitch {
 
     fn repeats(&self) -> bool {
         true
+    }
+
+    fn loops(&self) -> Loops {
+        Loops::Inside
+    }
+}
+
+impl Stitch {
+    /// The longest patterns of a program first that share no unit: a plan without scores.
+    pub fn longest(program: &Sdfg) -> Self {
+        let mut patterns: Vec<Vec<String>> = Vec::new();
+        for graph in graphs(program).unwrap_or_default() {
+            let mut found = candidates(program, &graph, GrowthLimits::default()).patterns;
+            found.sort_by_key(|(_, members)| std::cmp::Reverse(members.len()));
+            for (_, members) in found {
+                let names: Vec<String> = members.iter().map(|m| graph.names[*m as usize].clone()).collect();
+                if !patterns.iter().flatten().any(|taken| names.contains(taken)) {
+                    patterns.push(names);
+                }
+            }
+        }
+        Stitch { patterns }
     }
 }
 

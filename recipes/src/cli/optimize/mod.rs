@@ -152,6 +152,12 @@ impl OptimizeArgs {
             let row = |row: PhaseRow| bench::model::PhaseSeconds { phase: row.phase.name().into(), wall_s: row.wall_s, cpu_s: row.cpu_s };
             built.phases = phases.into_iter().map(row).collect();
         }
+        if let Some(stitched) = &built.stitched {
+            self.say(&format!("\nstitched: {}", stitched.plan()));
+            self.measure.table(&stitched.patterns_table());
+            self.say(&stitched.ranks());
+        }
+        outcome.stitched = built.stitched.clone();
         report::write(&session.out, &built, &session.store)?;
         drop(in_report);
         let page = session.out.join("report.html");
@@ -260,7 +266,11 @@ fn certify(sweeps: &SweptPrograms, session: &MeasurementSession) -> Result<(Stri
         Err(_) => std::path::absolute(&session.records).map_err(|e| fault(e.to_string()))?,
     };
     let once = decision.certificate.once.clone();
-    let text = decision.certificate.about(vec![records.display().to_string()]).text().map_err(|e| fault(e.to_string()))?;
+    // Only a plan whose program was swept takes part in the choice.
+    let plans = session.programs.variants.iter().filter(|variant| sweeps.keys.contains(&variant.key)).filter_map(|v| v.plan.as_ref());
+    let fusion = plans.map(|plan| plan.relative()).next().unwrap_or_default();
+    let certificate = decision.certificate.about(vec![records.display().to_string()]).relative_to(fusion.clone());
+    let text = certificate.text().map_err(|e| fault(e.to_string()))?;
     bench::atomic::write(&path, text.as_bytes()).map_err(|e| fault(e.to_string()))?;
     let certainty =
         decision.robustness.as_ref().map(|r| Certainty { redraws: r.resamples as u64, best: r.optimal, worst_regret: r.worst_regret });
@@ -272,7 +282,8 @@ fn certify(sweeps: &SweptPrograms, session: &MeasurementSession) -> Result<(Stri
         false => format!("at most {:.2}% above the best that was measured", 100.0 * exact.gap),
     };
     let once = if once.is_empty() { String::new() } else { format!("\n  {once}") };
-    let sure = certainty.map(|c| format!("{once}\n  {c}")).unwrap_or(once);
+    let fusion = if fusion.is_empty() { fusion } else { format!("\n  {fusion}") };
+    let sure = certainty.map(|c| format!("{once}{fusion}\n  {c}")).unwrap_or(format!("{once}{fusion}"));
     let (ms, relative) = (significant(exact.total_ms), report::coverage(sweeps).relative());
     Ok((format!("chosen of all programs: {ms} ms{program}\n  {proof}; {relative}{sure}"), certainty))
 }

@@ -13,7 +13,7 @@ use crate::pipeline::choose::reselect_in_step::{Reselected, reselect_in_step};
 use crate::pipeline::choose::sweep_all::{Choices, SweptPrograms, baselines, plainest, plan};
 use crate::pipeline::measure::budget_policy::BudgetPolicy;
 use crate::pipeline::oracle::tensors::inputs_to_compare;
-use crate::pipeline::run::candidate::{Candidate, Exchange};
+use crate::pipeline::run::candidate::{BESIDE, Candidate, Exchange};
 use crate::pipeline::run::divide::divided;
 use crate::pipeline::run::execute::Execution;
 use crate::pipeline::run::race_plans::{RaceOutcome, Timed, finals, time_plans, winner};
@@ -351,10 +351,17 @@ impl<'a> PlanRace<'a> {
     fn packed(&self, candidates: &[&Candidate]) -> Result<Vec<Candidate>, PipelineError> {
         let mut found = Vec::new();
         for candidate in candidates.iter().filter(|c| !c.packed) {
-            let packed = Candidate { name: format!("{} · packed", candidate.name), packed: true, ..(*candidate).clone() };
-            let packing = Execution::of(&packed, &self.session.device)?.packing(self.session.pool.workers());
-            if packing.is_some_and(|(launches, packs)| packs < launches) {
-                found.push(packed);
+            // With the memory of independent launches apart more of them share dispatches, and a step needs more memory: both compete.
+            let mut fewest = usize::MAX;
+            for (beside, how) in [(1, "packed in the same memory"), (BESIDE, "packed")] {
+                let packed = Candidate { name: format!("{} · {how}", candidate.name), packed: true, beside, ..(*candidate).clone() };
+                let packing = Execution::of(&packed, &self.session.device)?.packing(self.session.pool.workers());
+                if let Some((launches, packs)) = packing
+                    && packs < launches.min(fewest)
+                {
+                    fewest = packs;
+                    found.push(packed);
+                }
             }
             found.extend(divided(candidate, &*self.session.device, self.session.pool.workers())?);
         }

@@ -8,6 +8,7 @@ use crate::pipeline::run::candidate::Candidate;
 use crate::pipeline::run::race_plans::Timed;
 use crate::timings::{Counts, Timings};
 use bench::model::Certainty;
+use bench::stitching::StitchedProgram;
 use bench::table::Table;
 use bench::unit::significant;
 use layouts::{Finish, Method, Selection};
@@ -36,6 +37,9 @@ pub struct RunSummary<'a> {
     pub winner: Option<String>,
     pub plan: Option<PathBuf>,
     pub report: Option<PathBuf>,
+    /// The stitched program's plan beside measurements.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stitched: Option<StitchedProgram>,
     /// Where the time went, with `--timings`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timings: Option<Timings>,
@@ -152,6 +156,7 @@ impl<'a> RunSummary<'a> {
             winner: None,
             plan: None,
             report: None,
+            stitched: None,
             timings: None,
         }
     }

@@ -3,6 +3,7 @@
 use super::accuracy;
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::{compares_values, distance, kink_bound, overflow_on, tensors, with_small_sizes_for};
+use crate::pipeline::run::candidate::BESIDE;
 use crate::pipeline::run::{Candidate, Execution, default_config};
 use kernels::device::Device;
 use kernels::pool::Pool;
@@ -125,6 +126,7 @@ fn finer(program: &Sdfg, device: &dyn Device) -> Result<Candidate, PipelineError
         predicted_ms: f64::NAN,
         streams: 1,
         packed: false,
+        beside: BESIDE,
         exchanges: vec![],
         measured_as: Default::default(),
     })

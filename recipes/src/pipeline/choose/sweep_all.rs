@@ -8,6 +8,7 @@ use crate::pipeline::measure::{
     BudgetPolicy, MemoryLimit, QUICK, SweepContext, SweepExtent, SweptProgram, build_problem, pytorch_order, sweep_posed, sweep_program,
 };
 use crate::pipeline::oracle::{Expectation, with_small_sizes};
+use crate::pipeline::run::candidate::BESIDE;
 use crate::pipeline::run::{Candidate, Target};
 use crate::pipeline::variants::{KernelSource, PartialFusionLog, Programs, Variant, VariantId, VariantKey, merge_variants};
 use crate::timings::{CommandPhase, during, enter};
@@ -147,7 +148,8 @@ pub fn sweep_all(
     let composed = gemm_fused.and_then(|n| quick(&variants[n].problem, with.store));
     // If the gemm-fused program is far slower, undoing single fusions does not make up for it.
     let far = composed.zip(with.hopeless_ms).filter(|(ms, most)| ms > most);
-    let paid = unaffordable.is_empty() || gemm_fused.is_some();
+    let wanted = programs.options.only.is_empty() || gemm_fused.is_some();
+    let paid = wanted && (unaffordable.is_empty() || gemm_fused.is_some());
     let mut mixed = if whole && far.is_none() && paid {
         search_partial_fusion(recipe, programs, &variants, share, with)?
     } else {
@@ -390,6 +392,7 @@ pub fn plainest(
         predicted_ms: f64::NAN,
         streams: 1,
         packed: false,
+        beside: BESIDE,
         exchanges: vec![],
         measured_as: Default::default(),
     }))

@@ -10,6 +10,7 @@ use super::phase_times::PhaseTimes;
 use super::swept_kernel::{SweptKernel, relayout_spaces, swept_kernels};
 use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::value_fingerprint;
+use crate::pipeline::run::candidate::BESIDE;
 use crate::pipeline::run::{Candidate, Once};
 use crate::timings::{CommandPhase, during, enter};
 use kernels::device::Device;
@@ -380,6 +381,7 @@ impl SweptProgram {
             predicted_ms: selection.total_ms,
             streams: 1,
             packed: false,
+            beside: BESIDE,
             exchanges: vec![],
             measured_as: Default::default(),
         }

@@ -7,8 +7,10 @@ mod flow;
 mod kernel_matches;
 mod rows;
 mod space;
+mod stitching;
 
 pub use space::{compositions, coverage, products};
+pub use stitching::stitched;
 
 use crate::analyze::Analysis;
 use crate::pipeline::PipelineError;
@@ -142,6 +144,7 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
         kernels,
         algebraic: space::algebraic(run, &plan),
         compositions: compositions(run.sweeps),
+        stitched: stitched(run.programs, run.sweeps, run.choices, run.timed, run.store)?,
         products: products(run.sweeps, run.store),
         sweeps: space::sweeps(run, &plan),
         config_graph: space::config_graph(run, &plan)?,

@@ -19,6 +19,10 @@ pub struct Candidate {
     /// Whether independent kernels of cores share dispatches.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub packed: bool,
+    /// In a packed plan: how many independent launches keep their memory apart, so that they can share dispatches. More of them need more
+    /// memory; with 1 only launches share that need no memory for it.
+    #[serde(default = "beside", skip_serializing_if = "is_beside")]
+    pub beside: usize,
     /// Kernels whose configuration differs from the selected one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exchanges: Vec<Exchange>,
@@ -37,6 +41,17 @@ impl Candidate {
             |unit: &Unit| theirs.iter().any(|(_, _, t)| t == unit) && configured(self, unit.name()) == configured(other, unit.name());
         units.iter().filter(|(_, _, unit)| !same(unit)).count()
     }
+}
+
+/// The memory of independent launches of a packed plan is kept apart as for this number of streams: it costs little.
+pub const BESIDE: usize = 4;
+
+fn beside() -> usize {
+    BESIDE
+}
+
+fn is_beside(beside: &usize) -> bool {
+    *beside == BESIDE
 }
 
 fn one() -> usize {

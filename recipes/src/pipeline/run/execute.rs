@@ -5,7 +5,7 @@ use super::candidate::Candidate;
 use super::launch::{Launch, Slot, SlotPlace, dataflow, regions};
 use super::memory::PeakMemory;
 use super::once::{DoneOnce, Once};
-use super::packs::{BESIDE, Packs};
+use super::packs::Packs;
 use super::replaced::{Replaced, Values, exchange};
 use super::restore::SavedInputs;
 use super::streams::{put, schedule, used};
@@ -81,7 +81,7 @@ impl Execution {
     pub fn of(candidate: &Candidate, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
         let packed = candidate.packed && !device.records();
         let streams = device.streams().map_or(1, |streams| streams.count().min(candidate.streams));
-        let memory_for = if packed { BESIDE } else { streams };
+        let memory_for = if packed { candidate.beside } else { streams };
         let mut execution = Execution::on(memory_for, &candidate.program, &candidate.configuration, device)?;
         if packed {
             (execution.streams, execution.is_packed) = (1, true);

@@ -9,9 +9,6 @@ use kernels::packing::{self, ArgumentAddresses, ArgumentMemory, ListedGroup, Pac
 use kernels::pool::Working;
 use kernels::{Executable, KernelError, RunContext};
 
-/// The memory of independent launches is kept apart as for this number of streams: more of them can be packed, and it costs little.
-pub const BESIDE: usize = 4;
-
 /// The launches of a step in common dispatches.
 pub(crate) struct Packs {
     packed: Packed,

@@ -210,6 +210,7 @@ pub fn finals(
 
 #[cfg(test)]
 mod tests {
+    use super::super::candidate::BESIDE;
     use super::*;
 
     fn candidate(name: &str) -> Candidate {
@@ -220,6 +221,7 @@ mod tests {
             predicted_ms: 0.0,
             streams: 1,
             packed: false,
+            beside: BESIDE,
             exchanges: vec![],
             measured_as: Default::default(),
         }

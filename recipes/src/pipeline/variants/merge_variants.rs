@@ -174,5 +174,6 @@ fn describe(program: Sdfg, taken: &[Taken], lenders: &[KernelSource]) -> Variant
         refusals,
         compositions,
         saved: like.saved.clone(),
+        plan: None,
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod checked_programs;
 pub mod folder_name;
+pub mod fusion_plan;
 pub mod gemm_fusion;
 pub mod merge_variants;
 pub mod partial_fusion;
@@ -15,6 +16,7 @@ pub mod table;
 pub mod variant;
 
 pub use checked_programs::{bar, wrong};
+pub use fusion_plan::{FusionPlan, Planning};
 pub use gemm_fusion::GemmFusion;
 pub use merge_variants::{KernelSource, merge_variants};
 pub use partial_fusion::{FusionChange, FusionSet, KernelTime, Trial, TrialCost, best, mix};

@@ -1,5 +1,6 @@
 //! From a recipe to its programs: one for each row of the table of variants, and for each way of stacking that the row names.
 
+use super::fusion_plan::FusionPlan;
 use super::gemm_fusion::GemmFusion;
 use super::rewrite_options::RewriteOptions;
 use super::rewriting::{Parameters, Rewriting};
@@ -51,7 +52,8 @@ pub fn programs_on(recipe: &Recipe, options: impl Into<RewriteOptions>, library:
     let (operators, saved) = (operators.program, operators.facts.saved);
     let unfused = rewriting.after(unfused, Parameters::default())?.program;
     let stackings = stackings(&operators);
-    let rows = VARIANTS.iter().filter(|row| row.is_made_of_recipe() && row.devices.are(library.is_some()));
+    let wanted = |row: &&VariantRow| rewriting.options.only.is_empty() || rewriting.options.only.contains(&row.id);
+    let rows = VARIANTS.iter().filter(|row| row.is_made_of_recipe() && row.devices.are(library.is_some())).filter(wanted);
     // The variants of each row, one for each way of stacking; `None` for a variant that there was no time to make.
     let mut made: Vec<(&VariantRow, Vec<Option<Variant>>)> = Vec::new();
     // There are many ways of stacking, and few of these win: where time is short, some are not made.
@@ -128,11 +130,30 @@ fn variant(rewriting: &Arc<Rewriting>, row: &'static VariantRow, weights: &[Stri
         let is_made = |variant: &Variant| row.defining.map_or(!variant.compositions.is_empty(), |step| step.rewrote(&variant.steps));
         return Ok(Some(fusion.fused(&|_| true)?).filter(is_made));
     }
+    if row.passes.contains(&PassStep::Stitch) {
+        return stitched(rewriting, row);
+    }
     let parameters = Parameters { weights, ..Parameters::default() };
     let operators = rewriting.after(before_expansion(row.passes), parameters)?;
     let outcome = rewriting.run(rewriting.after(row.passes, parameters)?, &rewriting.with_planted(&[]))?;
     let made = row.defining.is_none_or(|step| step.rewrote(&outcome.steps));
     Ok(made.then(|| Variant::of(VariantKey::stacked(row.id, weights), operators.program, outcome)))
+}
+
+/// The program that a plan of fusion makes; `None` where nothing is worth being stitched.
+fn stitched(rewriting: &Arc<Rewriting>, row: &'static VariantRow) -> Result<Option<Variant>, PipelineError> {
+    let operators = rewriting.after(before_expansion(row.passes), Parameters::default())?;
+    let until = row.passes.iter().position(|step| *step == PassStep::Stitch).unwrap_or(row.passes.len());
+    let separate = rewriting.after(&row.passes[..until], Parameters::default())?;
+    let Some(plan) = FusionPlan::of(&separate.program, &rewriting.options.planning)? else { return Ok(None) };
+    let pass = plan.pass();
+    let outcome = rewriting.run(separate, &rewriting.with_planted(&[&pass]))?;
+    if !PassStep::Stitch.rewrote(&outcome.steps) {
+        return Ok(None);
+    }
+    let plan = plan.carried_out(&outcome.facts.stitched);
+    let variant = Variant::of(VariantKey::stacked(row.id, &[]), operators.program, outcome);
+    Ok(Some(Variant { plan: Some(Arc::new(plan)), ..variant }))
 }
 
 /// The program of a row without stacking.

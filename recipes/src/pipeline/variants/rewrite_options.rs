@@ -1,6 +1,8 @@
 //! How the programs of a recipe are made: whether every patch is checked, and which patches are left out.
 
 use super::folder_name::folder_name;
+use super::fusion_plan::Planning;
+use super::table::VariantId;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use transforms::{Barred, Pass};
@@ -14,6 +16,10 @@ pub struct RewriteOptions {
     pub barred: Barred,
     /// When no further way of stacking is begun; one that has begun is completed.
     pub until: Option<Instant>,
+    /// The variants that are made besides the unfused program; all if it is empty.
+    pub only: Vec<VariantId>,
+    /// What plans of fusion are made by.
+    pub planning: Planning,
     /// A pass that runs after fusion: for tests that plant faults.
     pub planted: Option<&'static (dyn Pass + Sync)>,
 }

@@ -74,7 +74,8 @@ impl<'a> Rewriting<'a> {
         Ok(outcome)
     }
 
-    /// The pass of a step; `None` where it has nothing to do in this recipe, and for steps that fuse contractions.
+    /// The pass of a step; `None` where it has nothing to do in this recipe, and for steps that look at the program first: those that fuse
+    /// contractions or carry out a plan.
     fn pass(&self, step: PassStep, parameters: Parameters) -> Option<Box<dyn Pass>> {
         let weights = parameters.weights;
         Some(match step {
@@ -101,6 +102,7 @@ impl<'a> Rewriting<'a> {
             PassStep::FuseGemms
             | PassStep::FuseGemmsLibrary
             | PassStep::FuseGemmsStreamed
+            | PassStep::Stitch
             | PassStep::SearchPartialFusion
             | PassStep::MergeVariants => {
                 return None;
@@ -114,7 +116,7 @@ impl<'a> Rewriting<'a> {
         let phase = passes.first().map_or(CommandPhase::Rewrite, |pass| match pass.name() {
             "differentiate" => CommandPhase::Differentiate,
             "fusion" => CommandPhase::Fuse,
-            "composition" => CommandPhase::Compose,
+            "composition" | transforms::stitch::pass::NAME => CommandPhase::Compose,
             _ => CommandPhase::Rewrite,
         });
         during(phase, || applied(passes, program, folder.as_deref(), &self.options.barred))

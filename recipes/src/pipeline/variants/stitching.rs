@@ -1,15 +1,14 @@
 //! Plans which units of a program become one kernel: candidates that its passes can make, chosen by the model's scores, proven.
 
 use crate::pipeline::PipelineError;
+use super::fusion_plan::CandidateSet;
 use layouts::packing::problem::{FusionPattern, PackingProblem};
-use layouts::packing::score::{Curve, ScoreModel};
+use layouts::packing::score::ScoreModel;
 use layouts::packing::verify::verify;
 use layouts::packing::{Dag, Dropped, PackingCertificate, PackingLimits, PackingPlan, plan};
-use sdfg::Sdfg;
+use sdfg::{Sdfg, Unit};
 use std::collections::BTreeSet;
-use std::sync::OnceLock;
-use transforms::stitch::{AccessClass, CandidateSource, GrowthLimits, Saving, Savings, StateGraph, Stitch, candidates, graphs, structure};
-use transforms::{Context, Pass, Rewritten, Stopped};
+use transforms::stitch::{AccessClass, CandidateSource, GrowthLimits, Saving, Savings, StateGraph, candidates, graphs, structure};
 
 /// A pattern of a plan.
 #[derive(Clone, Debug)]
@@ -23,10 +22,14 @@ pub struct Chosen {
     pub structure: usize,
 }
 
-/// The plan of one state.
+/// The plan of one state, or of the body of a loop.
 #[derive(Clone, Debug)]
 pub struct StatePlan {
+    /// The name of the state or of the loop.
     pub state: String,
+    /// How often it runs in a step: the times of a loop. Scores are of all times together.
+    pub times: u64,
+    pub is_loop: bool,
     /// Names and classes of its units, in execution order.
     pub units: Vec<(String, AccessClass)>,
     pub problem: PackingProblem,
@@ -64,32 +67,59 @@ impl StatePlan {
     }
 }
 
-/// Scores where no machine was measured: a dispatch to a pool of cores, and copies within their caches.
-pub fn typical_cores() -> ScoreModel {
-    ScoreModel { curve: Curve::saturating(20e9, 16 << 10), launch_ps: 2_000_000, on_chip: 256 << 10 }
-}
-
 /// How far candidates of a recipe's program grow: the passes are asked about each.
 pub const BOUNDS: GrowthLimits = GrowthLimits { per_seed: 8, members: 12, seed: 0, operands: 10, per_segment: 400, segment: 400 };
 
-/// The plans of all states of a program whose operations are expanded but for contractions. Every certificate was verified.
+/// Units of a program whose patterns are explored; of longer ones the ladder alone is asked, since every candidate is checked by a pass.
+const EXPLORED: usize = 1200;
+
+/// The plans of all states of a program whose operations are expanded but for contractions, and of the bodies of its loops. Every
+/// certificate was verified.
 ///
 /// # Errors
 /// A program whose units cannot run one after the other, or a certificate that the verifier refuses: Memlet is at fault.
-pub fn stitching(program: &Sdfg, model: &ScoreModel, bounds: GrowthLimits) -> Result<Vec<StatePlan>, PipelineError> {
-    let graphs = graphs(program).map_err(|e| PipelineError::Internal(e.to_string()))?;
-    graphs.iter().map(|graph| state_plan(program, graph, model, bounds)).collect()
+pub fn stitching(program: &Sdfg, model: &ScoreModel, set: CandidateSet) -> Result<Vec<StatePlan>, PipelineError> {
+    let mut found = Vec::new();
+    for graph in graphs(program).map_err(|e| PipelineError::Internal(e.to_string()))? {
+        let name = program.state(graph.state).map(|state| state.name.clone()).unwrap_or_default();
+        found.push(state_plan(program, &graph, (name, None), model, set)?);
+    }
+    for (_, _, unit) in program.units() {
+        let Unit::Nested(nested) = unit else { continue };
+        let Some(repeat) = &nested.repeat else { continue };
+        let mut body = (*nested.program).clone();
+        for (symbol, value) in &nested.symbols {
+            body.sizes.extend(value.eval(&program.sizes).ok().map(|value| (symbol.clone(), value)));
+        }
+        let times = program.size_of(&repeat.dim).eval(&program.sizes).ok().and_then(|n| u64::try_from(n).ok()).unwrap_or(1);
+        for graph in graphs(&body).map_err(|e| PipelineError::Internal(e.to_string()))? {
+            found.push(state_plan(&body, &graph, (nested.name.clone(), Some(times)), model, set)?);
+        }
+    }
+    Ok(found)
 }
 
-fn state_plan(program: &Sdfg, graph: &StateGraph, model: &ScoreModel, bounds: GrowthLimits) -> Result<StatePlan, PipelineError> {
+fn state_plan(
+    program: &Sdfg,
+    graph: &StateGraph,
+    (name, repeated): (String, Option<u64>),
+    model: &ScoreModel,
+    set: CandidateSet,
+) -> Result<StatePlan, PipelineError> {
     let internal = |e: &dyn std::fmt::Display| PipelineError::Internal(e.to_string());
+    let times = repeated.unwrap_or(1);
+    let bounds = if graph.graph.len() > EXPLORED { GrowthLimits { per_seed: 0, ..BOUNDS } } else { BOUNDS };
     let found = candidates(program, graph, bounds);
     let mut savings = Savings::new(&graph.graph);
     let mut sources: Vec<(CandidateSource, Vec<u32>, Saving, i64)> = Vec::new();
     for (source, members) in found.patterns {
+        let holds_product = members.iter().any(|m| graph.graph.operator(*m).class.is_product());
+        if !set.has(source, holds_product) {
+            continue;
+        }
         let saving = savings.of(&members);
         // The passes have said that what is handed on fits.
-        let score = model.score(saving.bytes, saving.launches, 0);
+        let score = model.score(saving.bytes, saving.launches, 0).saturating_mul(times as i64);
         sources.push((source, members, saving, score));
     }
     let dag = Dag::new(graph.graph.len(), graph.graph.edges(), found.ladder.order).map_err(|e| internal(&e))?;
@@ -109,39 +139,8 @@ fn state_plan(program: &Sdfg, graph: &StateGraph, model: &ScoreModel, bounds: Gr
         }
         chosen.push(Chosen { units: units.clone(), source: *source, saving: *saving, score_ps: *score, structure: number });
     }
-    let name = program.state(graph.state).map(|state| state.name.clone()).unwrap_or_default();
     let units = graph.names.iter().cloned().zip(graph.graph.operators.iter().map(|operator| operator.class)).collect();
     let (asked, asked_unique, refused) = (found.asked, found.unique, found.refused);
-    Ok(StatePlan { state: name, units, problem, plan, chosen, asked, asked_unique, refused })
-}
-
-/// The pass that plans a program and makes the plan's kernels. It plans once, the first program that it is given.
-pub struct PlannedFusion {
-    model: ScoreModel,
-    planned: OnceLock<Stitch>,
-}
-
-impl PlannedFusion {
-    pub fn new(model: ScoreModel) -> Self {
-        PlannedFusion { model, planned: OnceLock::new() }
-    }
-}
-
-impl Pass for PlannedFusion {
-    fn name(&self) -> &'static str {
-        transforms::stitch::pass::NAME
-    }
-
-    fn run(&self, program: &Sdfg, context: &mut Context<'_>) -> Result<Rewritten, Stopped> {
-        let stitch = self.planned.get_or_init(|| {
-            // A program that cannot be planned has no plan: nothing is stitched in it.
-            let plans = stitching(program, &self.model, BOUNDS).unwrap_or_default();
-            Stitch { patterns: plans.iter().flat_map(StatePlan::patterns).collect() }
-        });
-        stitch.run(program, context)
-    }
-
-    fn repeats(&self) -> bool {
-        true
-    }
+    let is_loop = repeated.is_some();
+    Ok(StatePlan { state: name, times, is_loop, units, problem, plan, chosen, asked, asked_unique, refused })
 }

@@ -15,6 +15,7 @@ pub enum VariantId {
     Fused,
     Stacked,
     GemmFused,
+    Stitched,
     CrossLayer,
     LibEpilogue,
     LibReluBits,
@@ -99,6 +100,8 @@ pub enum PassStep {
     /// The same for chains of two contractions whose tiles are streamed, and for batches of products.
     FuseGemmsStreamed,
     Fuse,
+    /// Makes one kernel of each pattern of a plan, which is chosen from the scores of a model and proven.
+    Stitch,
     GroupGemms,
     /// Undoes fusions of contractions that do not pay, one by one.
     SearchPartialFusion,
@@ -114,7 +117,7 @@ impl PassStep {
 
     /// Whether it needs more than the program: weights, exceptions, or which fusions are accepted.
     pub fn has_parameters(self) -> bool {
-        matches!(self, PassStep::StackGemms | PassStep::ReluBitmask) || self.fuses_gemms()
+        matches!(self, PassStep::StackGemms | PassStep::ReluBitmask | PassStep::Stitch) || self.fuses_gemms()
     }
 
     pub fn fuses_gemms(self) -> bool {
@@ -139,6 +142,7 @@ impl PassStep {
             PassStep::ReuseAcrossLayers => "cross-layer reuse",
             PassStep::FuseGemms | PassStep::FuseGemmsLibrary | PassStep::FuseGemmsStreamed => "composition",
             PassStep::Fuse => "fusion",
+            PassStep::Stitch => transforms::stitch::pass::NAME,
             PassStep::GroupGemms => "grouped gemm",
             PassStep::SearchPartialFusion | PassStep::MergeVariants => return None,
         })
@@ -235,6 +239,9 @@ pub const VARIANTS: &[VariantRow] = &[
     row(Id::GemmFused, "gemm-fused", Any, Stacking::LongestIfFewerBytes,
         &[Differentiate, FoldBatchNorm, RowStatistics, SaveLocalDerivative, ReluSignFromOutput, Recompute, RemoveCopies, StackGemms, Expand, FuseGemms, Fuse])
         .defined_by(FuseGemms).share(0.35, 0.1).timed(UnlessFar),
+    row(Id::Stitched, "stitched", Cpu, Stacking::None,
+        &[Differentiate, FoldBatchNorm, ReluSignFromOutput, Recompute, RemoveCopies, Expand, Stitch])
+        .defined_by(Stitch).share(0.09, 0.01).timed(UnlessFar),
     row(Id::CrossLayer, "cross-layer", Cpu, Stacking::None,
         &[Differentiate, FoldBatchNorm, ReluSignFromOutput, Recompute, RemoveCopies, Expand, ReuseAcrossLayers, FuseGemms, Fuse])
         .defined_by(ReuseAcrossLayers).share(0.25, 0.01).timed(UnlessFar),
@@ -274,6 +281,16 @@ impl VariantId {
     pub fn row(self) -> &'static VariantRow {
         // A test finds every id in the table; the first row stands in for none.
         VARIANTS.iter().find(|row| row.id == self).unwrap_or(&VARIANTS[0])
+    }
+
+    /// The variant of a name, one that is made from a recipe.
+    ///
+    /// # Errors
+    /// Another name: a sentence with those that there are.
+    pub fn named(text: &str) -> Result<Self, String> {
+        let made = || VARIANTS.iter().filter(|row| row.is_made_of_recipe()).map(|row| row.id);
+        let all = || made().map(Self::text).collect::<Vec<_>>().join(", ");
+        made().find(|id| id.text() == text).ok_or_else(|| format!("there is no variant `{text}` that is made from a recipe; there are {}", all()))
     }
 
     /// The text by which files and `memlet variants` name it.
@@ -332,7 +349,7 @@ mod tests {
     #[test]
     fn every_variant_has_one_row_and_a_share() {
         let ids: BTreeSet<VariantId> = VARIANTS.iter().map(|row| row.id).collect();
-        assert_eq!((ids.len(), VARIANTS.len()), (14, 14));
+        assert_eq!((ids.len(), VARIANTS.len()), (15, 15));
         assert!(VARIANTS.iter().all(|row| row.id.row().id == row.id));
         assert!(VARIANTS.iter().all(|row| !row.passes.is_empty()));
         // The budget policy has the parts of those that are put together of others.

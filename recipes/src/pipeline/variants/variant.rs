@@ -1,7 +1,9 @@
 //! A variant of a recipe: its program, and how it came about.
 
+use super::fusion_plan::FusionPlan;
 use super::table::VariantKey;
 use sdfg::Sdfg;
+use std::sync::Arc;
 use transforms::recompute::Saved;
 use transforms::{Cluster, PipelineOutcome, Refusal};
 
@@ -21,6 +23,8 @@ pub struct Variant {
     pub compositions: Vec<Cluster>,
     /// The tensors that backward reads, each either saved or recomputed.
     pub saved: Vec<Saved>,
+    /// The plan of fusion that it carries out, if it is stitched.
+    pub plan: Option<Arc<FusionPlan>>,
 }
 
 impl Variant {
@@ -28,6 +32,6 @@ impl Variant {
     pub(super) fn of(key: VariantKey, operators: Sdfg, outcome: PipelineOutcome) -> Self {
         let PipelineOutcome { program, steps, refusals, facts, .. } = outcome;
         let refusals = refusals.into_iter().filter(|r| !r.site.units.is_empty()).collect();
-        Variant { key, operators, program, steps, refusals, compositions: facts.kernels, saved: facts.saved }
+        Variant { key, operators, program, steps, refusals, compositions: facts.kernels, saved: facts.saved, plan: None }
     }
 }

@@ -33,6 +33,7 @@ pub fn attention(device: &dyn Device, streams: usize) -> Result<(Sdfg, Candidate
             predicted_ms: 0.0,
             streams,
             packed: false,
+            beside: recipes::pipeline::run::candidate::BESIDE,
             exchanges: vec![],
             measured_as: Default::default(),
         },

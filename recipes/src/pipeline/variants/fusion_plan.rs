@@ -1,0 +1,102 @@
+//! A plan of fusion that a variant carries out: what it was made by, its patterns, and the kernels that they have become.
+
+use super::stitching::{StatePlan, stitching};
+use crate::pipeline::PipelineError;
+use layouts::packing::score::{Curve, ScoreModel};
+use sdfg::Sdfg;
+use serde::Serialize;
+use transforms::Stitched;
+use transforms::stitch::{CandidateSource, Stitch};
+
+/// Which patterns of a program a plan is chosen from: the steps of an ablation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum CandidateSet {
+    /// Substitution fusion alone, without products.
+    Ladder,
+    /// The ladder, and patterns that grew around seeds, without products.
+    Explored,
+    /// All: also products with what surrounds them.
+    #[default]
+    All,
+}
+
+impl CandidateSet {
+    /// Whether a pattern is among them.
+    pub fn has(self, source: CandidateSource, holds_product: bool) -> bool {
+        match self {
+            CandidateSet::All => true,
+            CandidateSet::Explored => !holds_product,
+            CandidateSet::Ladder => !holds_product && source != CandidateSource::Explored,
+        }
+    }
+}
+
+/// What plans of fusion are made by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planning {
+    pub model: ScoreModel,
+    /// Where the scores come from, in a few words.
+    pub scores: String,
+    pub candidates: CandidateSet,
+}
+
+/// Scores where no machine was measured: a dispatch to a pool of cores, and copies within their caches.
+pub fn typical_cores() -> ScoreModel {
+    ScoreModel { curve: Curve::saturating(20e9, 16 << 10), launch_ps: 2_000_000, on_chip: 256 << 10 }
+}
+
+impl Default for Planning {
+    fn default() -> Self {
+        let scores = "typical cores; `memlet devices --cores` measures these".to_string();
+        Planning { model: typical_cores(), scores, candidates: CandidateSet::default() }
+    }
+}
+
+/// A plan of fusion with what it was made of.
+#[derive(Clone, Debug)]
+pub struct FusionPlan {
+    /// The program whose units the patterns name.
+    pub separate: Sdfg,
+    pub planning: Planning,
+    pub plans: Vec<StatePlan>,
+    /// The kernels outside of loops that patterns have become.
+    pub made: Vec<Stitched>,
+}
+
+impl FusionPlan {
+    /// The plan of a program whose operations are expanded but for contractions; `None` if it has no pattern.
+    ///
+    /// # Errors
+    /// As [`stitching`].
+    pub fn of(separate: &Sdfg, planning: &Planning) -> Result<Option<Self>, PipelineError> {
+        let plans = stitching(separate, &planning.model, planning.candidates)?;
+        let plan = FusionPlan { separate: separate.clone(), planning: planning.clone(), plans, made: vec![] };
+        Ok(plan.plans.iter().any(|plan| !plan.chosen.is_empty()).then_some(plan))
+    }
+
+    /// The pass that makes the plan's kernels.
+    pub fn pass(&self) -> Stitch {
+        Stitch { patterns: self.plans.iter().flat_map(StatePlan::patterns).collect() }
+    }
+
+    /// The same plan, once its kernels are made.
+    pub fn carried_out(self, made: &[Stitched]) -> Self {
+        FusionPlan { made: made.to_vec(), ..self }
+    }
+
+    /// Candidates of all states and loops, and whether every plan is proven to be the best of them.
+    pub fn proof(&self) -> (usize, bool) {
+        let candidates = self.plans.iter().map(|plan| plan.problem.patterns.len()).sum();
+        (candidates, self.plans.iter().all(|plan| plan.plan.is_proven()))
+    }
+
+    /// What a choice among programs is relative to because of this plan, in a sentence.
+    pub fn relative(&self) -> String {
+        let (candidates, proven) = self.proof();
+        let patterns: usize = self.plans.iter().map(|plan| plan.chosen.len()).sum();
+        let proof = if proven { "proven to save most of them" } else { "not proven to save most of them" };
+        let scores = &self.planning.scores;
+        format!("the stitched program is one plan of fusion: {patterns} of {candidates} candidate patterns, {proof} by scores of {scores}")
+    }
+}
