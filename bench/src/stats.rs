@@ -208,9 +208,10 @@ pub fn rank_correlation(pairs: &[(f64, f64)]) -> Option<f64> {
     }
     let ranks = |side: fn(&(f64, f64)) -> f64| -> Vec<f64> {
         let rank = |value: f64| {
-            let (below, equal) = pairs.iter().map(side).fold((0, 0), |(below, equal), other| {
-                (below + usize::from(other < value), equal + usize::from(other == value))
-            });
+            let (below, equal) = pairs
+                .iter()
+                .map(side)
+                .fold((0, 0), |(below, equal), other| (below + usize::from(other < value), equal + usize::from(other == value)));
             below as f64 + (equal as f64 + 1.0) / 2.0
         };
         pairs.iter().map(|pair| rank(side(pair))).collect()

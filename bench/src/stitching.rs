@@ -129,8 +129,7 @@ impl StitchedProgram {
     /// Every program by the model and as measured.
     pub fn programs_table(&self) -> Table {
         let (left, right) = (Align::Left, Align::Right);
-        let mut table =
-            Table::new(&[("program", "", left), ("model", "ms", right), ("kernels", "ms", right), ("step", "ms", right)]);
+        let mut table = Table::new(&[("program", "", left), ("model", "ms", right), ("kernels", "ms", right), ("step", "ms", right)]);
         let cell = |time: Option<Time>| time.map_or_else(Cell::none, |time| Cell::text(significant(ms(time))).sorted_by(ms(time)));
         for row in &self.programs {
             table.row(vec![Cell::text(&row.name), cell(Some(row.model)), cell(row.kernels), cell(row.step)]);
@@ -162,8 +161,7 @@ mod tests {
     fn ranks_are_of_patterns_with_times() {
         let patterns =
             vec![pattern(1.0, 1.0, Some(0.9)), pattern(2.0, 1.0, Some(0.5)), pattern(3.0, 1.0, Some(0.7)), pattern(4.0, 1.0, Some(0.1))];
-        let mut found =
-            StitchedProgram { scores: "s".into(), candidates: 9, proven: true, patterns: patterns.clone(), programs: vec![] };
+        let mut found = StitchedProgram { scores: "s".into(), candidates: 9, proven: true, patterns: patterns.clone(), programs: vec![] };
         assert_eq!(found.pattern_ranks().map(|(rho, n)| ((rho * 1e9).round() / 1e9, n)), Some((0.8, 4)));
         found.patterns.push(pattern(9.0, 1.0, None));
         assert_eq!(found.pattern_ranks().map(|(_, n)| n), Some(4));

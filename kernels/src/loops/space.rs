@@ -3,8 +3,8 @@
 //! dim, or with runs of kernels each divided along a dim of its own ([`super::runs`]).
 
 use super::body::{Body, joined, with_before};
-use super::runs::{Link, Runs, SMALL, names, runs};
 use super::divided::{dims, divided, writes_along};
+use super::runs::{Link, Runs, SMALL, names, runs};
 use crate::alpha_equivalence::KernelClass;
 use crate::config_space::{ConfigSpace, TensorChoice};
 use crate::device::{Device, Partitioned};
@@ -151,8 +151,8 @@ impl LoopSpace {
             link.is_small = matches!(kernel.unit, sdfg::Unit::Scope(_)) && all <= SMALL;
             for (data, access) in names(&self.body, kernel) {
                 match access {
-                    ArgumentAccess::Write => drop(link.writes.insert(data)),
-                    ArgumentAccess::Read => drop(link.reads.entry(data).or_default()),
+                    ArgumentAccess::Write => _ = link.writes.insert(data),
+                    ArgumentAccess::Read => _ = link.reads.entry(data).or_default(),
                 }
             }
             // Every worker reads all weights where kernels are divided along the dim that most of them have: that is a division of its own.
@@ -160,7 +160,7 @@ impl LoopSpace {
             for dim in dims {
                 let shapes: Vec<&Vec<String>> = arguments.iter().map(|a| &a.dims).collect();
                 let key = format!("{} {shapes:?} {dim}", kinds.get(self.classes[n]).map_or("", String::as_str));
-                let nest = known.entry(key).or_insert_with(|| self.along(n, dim, &outer, partitioned).map(|(_, _, nest)| nest));
+                let nest = known.entry(key).or_insert_with(|| self.along(n, dim, &outer, partitioned));
                 let Some(nest) = nest else { continue };
                 link.dims.push(dim.clone());
                 for touch in nest.touches.iter().filter(|t| !t.written) {
@@ -178,16 +178,13 @@ impl LoopSpace {
         (divided && found.count < links.len()).then_some((found, before))
     }
 
-    /// A kernel's best configuration that can be divided along a dim so that each worker writes its own part, with its predicted cost.
-    fn along(&self, kernel: usize, dim: &str, outer: &KernelConfig, by: Partitioned) -> Option<(KernelConfig, f64, PartitionedNest)> {
+    /// What a kernel touches in its best configuration that can be divided along a dim so that each worker writes its own part.
+    fn along(&self, kernel: usize, dim: &str, outer: &KernelConfig, by: Partitioned) -> Option<PartitionedNest> {
         let (spec, space) = (&self.body.kernels[kernel], &self.spaces[kernel]);
         let numbers = self.numbers(kernel, outer)?.into_iter().map(|(n, cost)| (space.config(n), cost));
         let generated = numbers.filter(|(config, _)| config.knobs.get("library").is_none()).take(TRIED_IN_RUNS);
-        let mut found = generated.filter_map(|(config, cost)| {
-            let (config, nest) = divide(spec, &config, dim, cores(), by)?;
-            writes_along(spec, &nest, dim).then_some((config, cost, nest))
-        });
-        found.next()
+        let mut found = generated.filter_map(|(config, _)| divide(spec, &config, dim, cores(), by).map(|(_, nest)| nest));
+        found.find(|nest| writes_along(spec, nest, dim))
     }
 
     /// Whether a division is that in runs.
@@ -354,7 +351,9 @@ impl ConfigSpace for LoopSpace {
 
     fn knobs(&self) -> Vec<u64> {
         let classes = self.classes.iter().max().map_or(0, |last| last + 1);
-        std::iter::once((self.divisions.len() + 1 + usize::from(self.runs.is_some())) as u64).chain(vec![self.choices as u64; classes]).collect()
+        std::iter::once((self.divisions.len() + 1 + usize::from(self.runs.is_some())) as u64)
+            .chain(vec![self.choices as u64; classes])
+            .collect()
     }
 
     fn config(&self, n: u64) -> KernelConfig {

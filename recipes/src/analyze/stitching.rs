@@ -3,8 +3,8 @@
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::variants::programs;
 use crate::pipeline::variants::fusion_plan::Planning;
+use crate::pipeline::variants::programs;
 use crate::pipeline::variants::stitching::{Chosen, StatePlan, stitching};
 use crate::pipeline::variants::table::VariantId;
 use bench::table::{Align, Cell, Table};

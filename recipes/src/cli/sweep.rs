@@ -233,7 +233,8 @@ impl MeasureArgs {
         }
         let until = self.bound().and_then(|bound| began.checked_add(bound.mul_f64(MAKING)));
         let planning = Planning { candidates: self.candidates, ..launch_and_copy::planning() };
-        let options = RewriteOptions { verify_each: self.verify_each, until, planning, only: self.only.clone(), ..RewriteOptions::default() };
+        let options =
+            RewriteOptions { verify_each: self.verify_each, until, planning, only: self.only.clone(), ..RewriteOptions::default() };
         let programs = checked_programs(&recipe, options, device.epilogues(), &mut |text| errln!("{text}"))?;
         let memory = MemoryLimit::on(&*device, self.memory)?;
         let file = self.recipe.recipe.display().to_string();

@@ -5,8 +5,9 @@ use crate::fusion::greedy::fuse;
 use crate::patch::Patch;
 use crate::refusal::{Reason, Site};
 use crate::unit_graph::{Kind, Members, kind_of};
-use sdfg::{Sdfg, State, StateId};
+use sdfg::{Expr, Sdfg, State, StateId};
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 
 /// The units of a state, and which of them may become one kernel.
 pub struct Kernels<'a> {
@@ -32,6 +33,7 @@ impl<'a> Kernels<'a> {
     /// # Errors
     /// Why units, by their positions, cannot be one kernel.
     pub fn admits(&self, members: &[u32]) -> Result<(), Reason> {
+        foreign_indices(self.state, &self.site(members))?;
         if self.holds_contraction(members) {
             return self.composable().admits(&members.iter().map(|m| *m as usize).collect());
         }
@@ -54,6 +56,7 @@ impl<'a> Kernels<'a> {
 /// Why they cannot be one kernel.
 pub fn kernel(program: &Sdfg, site: &Site) -> Result<(Patch, Option<Cluster>), Reason> {
     let state = program.state(site.state).ok_or_else(|| Reason::Unsupported("the state does not exist".into()))?;
+    foreign_indices(state, site)?;
     if !site.units.iter().any(|n| matches!(kind_of(state, *n), Some((_, Kind::Contraction)))) {
         return scopes(program, site).map(|patch| (patch, None));
     }
@@ -61,6 +64,46 @@ pub fn kernel(program: &Sdfg, site: &Site) -> Result<(Patch, Option<Cluster>), R
     let all: Vec<sdfg::NodeId> = crate::unit_graph::boundaries(state).iter().map(|unit| unit.node).collect();
     let members: Members = site.units.iter().filter_map(|n| all.iter().position(|node| node == n)).collect();
     Ok((patch, Some(Composable::new(program, (site.state, state)).describe(&members))))
+}
+
+/// Whether no unit of a site takes a subscript from a tensor that another one of them makes: such a tensor would lie within the kernel, where
+/// subscripts do not find it.
+fn foreign_indices(state: &State, site: &Site) -> Result<(), Reason> {
+    let mut indices: BTreeSet<String> = BTreeSet::new();
+    for node in &site.units {
+        if let Some(operation) = state.operation(*node) {
+            let operands = operation.inputs.iter().chain(&operation.outputs);
+            operands.flat_map(|operand| &operand.subscripts).for_each(|e| elements(e, &mut indices));
+        } else if let Some(scope) = state.scope(*node) {
+            for (_, computation) in scope.computations() {
+                let memlets = computation.reads.iter().chain(&computation.writes);
+                memlets.flat_map(|(_, m)| m.point().into_iter().flatten()).for_each(|e| elements(e, &mut indices));
+            }
+        }
+    }
+    let made = site.units.iter().flat_map(|node| state.boundary(*node).1).find(|memlet| indices.contains(&memlet.data));
+    made.map_or(Ok(()), |m| Err(Reason::Unsupported(format!("`{}` is an index that the kernel would make itself", m.data))))
+}
+
+/// The tensors of which an expression takes elements.
+fn elements(e: &Expr, found: &mut BTreeSet<String>) {
+    match e {
+        Expr::Element(data, subscripts) => {
+            found.insert(data.clone());
+            subscripts.iter().for_each(|inside| elements(inside, found));
+        }
+        Expr::Add(a, b)
+        | Expr::Sub(a, b)
+        | Expr::Mul(a, b)
+        | Expr::FloorDiv(a, b)
+        | Expr::Mod(a, b)
+        | Expr::Min(a, b)
+        | Expr::Max(a, b) => {
+            elements(a, found);
+            elements(b, found);
+        }
+        Expr::Int(_) | Expr::Sym(_) => {}
+    }
 }
 
 /// The patch that fuses scopes.

@@ -155,18 +155,18 @@ mod tests {
     fn the_example_of_the_paper_needs_36_096_bytes() {
         let (matrix, row) = (94 * 94 * 4, 94 * 4);
         let steps = [
-            step(&[], matrix, false),    // 0 dot_1
-            step(&[0], 0, true),         // 1 multiply_1
-            step(&[1], 0, true),         // 2 maximum
-            step(&[2], matrix, true),    // 3 add
-            step(&[3], row, false),      // 4 reduce_1, the maximum of a row
-            step(&[3, 4], 0, false),     // 5 exp(add - reduce_1)
-            step(&[5], row, false),      // 6 reduce_2, the sum of a row
-            step(&[6], 0, true),         // 7 log_1
-            step(&[5], 0, false),        // 8 dot_2, which makes exp again
-            step(&[8, 6], 0, false),     // 9 divide
-            step(&[4, 6], 0, true),      // 10 multiply_2
-            step(&[4, 7], 0, true),      // 11 subtract
+            step(&[], matrix, false), // 0 dot_1
+            step(&[0], 0, true),      // 1 multiply_1
+            step(&[1], 0, true),      // 2 maximum
+            step(&[2], matrix, true), // 3 add
+            step(&[3], row, false),   // 4 reduce_1, the maximum of a row
+            step(&[3, 4], 0, false),  // 5 exp(add - reduce_1)
+            step(&[5], row, false),   // 6 reduce_2, the sum of a row
+            step(&[6], 0, true),      // 7 log_1
+            step(&[5], 0, false),     // 8 dot_2, which makes exp again
+            step(&[8, 6], 0, false),  // 9 divide
+            step(&[4, 6], 0, true),   // 10 multiply_2
+            step(&[4, 7], 0, true),   // 11 subtract
         ];
         let found = share(&steps);
         assert_eq!((found.requested, found.allocated), (71_440, 36_096));

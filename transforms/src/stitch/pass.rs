@@ -48,7 +48,11 @@ impl Pass for Stitch {
                 Ok((patch, cluster)) => {
                     let made = patch.edits.iter().flat_map(|edit| &edit.insert).map(|unit| unit.name().to_string());
                     let stitched = made.map(|kernel| Stitched { kernel, units: pattern.clone() }).collect();
-                    return Ok(Rewritten::patch(patch).with(Facts { kernels: cluster.into_iter().collect(), stitched, ..Facts::default() }));
+                    return Ok(Rewritten::patch(patch).with(Facts {
+                        kernels: cluster.into_iter().collect(),
+                        stitched,
+                        ..Facts::default()
+                    }));
                 }
                 Err(reason) => refusals.push(refusal(&site, pattern, reason)),
             }

@@ -1,5 +1,6 @@
 //! Plans which units of a program become one kernel: candidates that its passes can make, chosen by the model's scores, proven.
 
+use super::fusion_plan::CandidateSet;
 use crate::pipeline::PipelineError;
 use super::fusion_plan::CandidateSet;
 use layouts::packing::problem::{FusionPattern, PackingProblem};

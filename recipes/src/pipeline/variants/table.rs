@@ -290,7 +290,9 @@ impl VariantId {
     pub fn named(text: &str) -> Result<Self, String> {
         let made = || VARIANTS.iter().filter(|row| row.is_made_of_recipe()).map(|row| row.id);
         let all = || made().map(Self::text).collect::<Vec<_>>().join(", ");
-        made().find(|id| id.text() == text).ok_or_else(|| format!("there is no variant `{text}` that is made from a recipe; there are {}", all()))
+        made()
+            .find(|id| id.text() == text)
+            .ok_or_else(|| format!("there is no variant `{text}` that is made from a recipe; there are {}", all()))
     }
 
     /// The text by which files and `memlet variants` name it.
