@@ -2,7 +2,6 @@
 
 use super::fusion_plan::CandidateSet;
 use crate::pipeline::PipelineError;
-use super::fusion_plan::CandidateSet;
 use layouts::packing::problem::{FusionPattern, PackingProblem};
 use layouts::packing::score::ScoreModel;
 use layouts::packing::verify::verify;
