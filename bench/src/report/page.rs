@@ -220,9 +220,9 @@ fn parts(report: &Report) -> Vec<PagePart<'_>> {
 }
 
 /// The plan of fusion that the stitched program carries out, beside what was measured.
-fn stitching(stitched: &StitchedProgram) -> Part<'_> {
+fn stitching(stitched: &StitchedProgram) -> PagePart<'_> {
     let lines = [stitched.plan(), stitched.ranks()].map(|line| format!("{}.", capital(&line)));
-    Part {
+    PagePart {
         id: "stitching",
         title: "Stitching",
         intro: "Which operators became one kernel by a plan that was made of a model's scores before anything was built; what the model says \
