@@ -257,7 +257,7 @@ impl LoopSpace {
         let numbers = self.numbers(kernel, &self.outer(picks))?.into_iter().map(|(n, cost)| (space.config(n), cost));
         for (config, cost) in numbers.filter(|(config, _)| config.knobs.get("library").is_none()).take(TRIED) {
             let Some((config, nest)) = divide(spec, &config, dim, cores(), partitioned) else { continue };
-            let identity = crate::kernel::identity(spec, space.tensors(), &config);
+            let identity = crate::config_space::identity(spec, space.tensors(), &config);
             if writes_along(spec, &nest, dim) && found.iter().all(|(.., known)| *known != identity) {
                 found.push((config, cost, identity));
             }
