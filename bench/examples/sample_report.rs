@@ -344,6 +344,7 @@ fn sample() -> Report {
             variant("Q with K", 27.0, 54.1, false),
             variant("all three", 26.0, 52.0, true),
         ],
+        stitched: None,
         compositions: vec![
             composition("norm1", "norm1 apart", 4.1, &[3.2, 1.4], false),
             composition("ff1", "ff1 apart", 9.0, &[7.9, 0.8], true),

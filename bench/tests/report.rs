@@ -5,6 +5,7 @@ use bench::model::*;
 use bench::mue::TensorVolume;
 use bench::plot;
 use bench::report::{self, ReportError};
+use bench::stitching::{RankedProgram, StitchedPattern, StitchedProgram};
 use bench::{Bytes, Cache, Flop, Measured, Milliseconds, Provenance, Quantity, Timing};
 use indexmap::IndexMap;
 use proptest::prelude::*;
@@ -73,6 +74,21 @@ fn full(name: &str) -> Report {
         kernels: vec![row],
         classes: vec![ClassShare { class: Class::Normalization, flop: Flop(1), unfused: Some(ms(1.0)), ours: None }],
         algebraic: vec![AlgebraicVariant { site: text(), variant: text(), forward: Some(ms(1.0)), backward: None, chosen: true }],
+        stitched: Some(StitchedProgram {
+            scores: text(),
+            candidates: 7,
+            proven: true,
+            patterns: vec![StitchedPattern {
+                kernel: text(),
+                units: vec![text(), text()],
+                saved_bytes: Bytes(40),
+                saved_launches: 1,
+                score: ms(0.5),
+                separate: Some(ms(2.0)),
+                stitched: Some(ms(1.0)),
+            }],
+            programs: vec![RankedProgram { name: text(), model: ms(1.0), kernels: Some(ms(1.5)), step: None }],
+        }),
         compositions: vec![CompositionRow {
             subject: text(),
             holds: vec![text()],

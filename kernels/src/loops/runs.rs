@@ -47,8 +47,8 @@ pub(super) fn runs(links: &[Link]) -> Runs {
             .rev()
             .max_by_key(|(until, _)| *until)
             .unwrap_or((links.len(), None));
-        for n in first..until {
-            found.along[n] = dim.filter(|dim| links[n].dims.contains(dim)).cloned();
+        for (n, link) in links.iter().enumerate().take(until).skip(first) {
+            found.along[n] = dim.filter(|dim| link.dims.contains(dim)).cloned();
         }
         found.count += 1;
         from = until.max(from + 1);

@@ -186,7 +186,8 @@ impl Pool {
         let mut together: Vec<Vec<usize>> = Vec::new();
         let containers: BTreeSet<String> = self.containers().iter().map(plain).collect();
         let mut writers: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
-        let (mut knowing, mut marks): (BTreeMap<&String, BTreeSet<usize>>, BTreeMap<&String, BTreeSet<&String>>) = Default::default();
+        let mut knowing: BTreeMap<&String, BTreeSet<usize>> = BTreeMap::new();
+        let mut marks: BTreeMap<&String, BTreeSet<&String>> = BTreeMap::new();
         let mut of_name: BTreeMap<&String, Vec<usize>> = BTreeMap::new();
         for (n, pooled) in self.kernels.iter().enumerate() {
             pooled.writes().for_each(|data| _ = writers.entry(plain(data)).or_default().insert(n));

@@ -15,7 +15,17 @@ fn command(recipe: &str) -> Analyze {
         no_dropout: false,
         narrow: false,
     };
-    Analyze { recipe, json: false, verify_each: false, graph: None, memory: false, stitch: false, refusals: false, definitions: false }
+    Analyze {
+        recipe,
+        json: false,
+        verify_each: false,
+        graph: None,
+        memory: false,
+        stitch: false,
+        candidates: Default::default(),
+        refusals: false,
+        definitions: false,
+    }
 }
 
 fn output(command: &Analyze) -> String {

@@ -58,6 +58,7 @@ fn plan(name: &str, program: Sdfg, n: u64, packed: bool, device: &dyn Device) ->
         predicted_ms: 0.0,
         streams: 1,
         packed,
+        beside: 4,
         exchanges: vec![],
         measured_as: BTreeMap::new(),
     };
