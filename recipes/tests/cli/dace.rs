@@ -15,7 +15,9 @@ fn stored(name: &str) -> String {
 }
 
 /// Tensors of f64 by name: shape and elements.
-fn read(file: &str) -> Result<BTreeMap<String, (Vec<usize>, Vec<f64>)>, Failure> {
+type Tensors = BTreeMap<String, (Vec<usize>, Vec<f64>)>;
+
+fn read(file: &str) -> Result<Tensors, Failure> {
     let bytes = std::fs::read(file)?;
     let tensors = SafeTensors::deserialize(&bytes)?;
     let values = |data: &[u8]| data.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().expect("8 bytes"))).collect();

@@ -23,7 +23,7 @@ mod sums;
 mod text;
 mod value;
 
-use crate::import::recipe::{Given, Writer};
+use crate::import::recipe::{Declaration, Writer};
 use crate::import::{ImportErrors, ImportProblem, Imported};
 use crate::load::load_str;
 use frame::{Frame, Reader, Symbol};
@@ -231,7 +231,7 @@ fn finished(
         let dims = made.tensors[*tensor].sizes.iter().map(|size| writer.index(&mut used, *size as usize).name).collect();
         let kind = &sdfg.arrays[name].dtype;
         let range = kind.starts_with("bool").then(|| "[0, 1]".to_string());
-        writer.inputs.push(Given { name: names[*tensor].clone(), dims, dtype: dtype(kind).unwrap_or(Dtype::F64), range });
+        writer.inputs.push(Declaration { name: names[*tensor].clone(), dims, dtype: dtype(kind).unwrap_or(Dtype::F64), range });
     }
     for (name, tensor) in outputs {
         let both = inputs.iter().any(|(own, _)| own == name);

@@ -127,7 +127,7 @@ pub fn expression(text: &str) -> Parsed {
 pub fn statements(text: &str) -> Result<Vec<Statement>, String> {
     let mut lines: Vec<(usize, String)> = vec![];
     let mut open = 0i32;
-    for line in text.lines().flat_map(|line| parted(line)) {
+    for line in text.lines().flat_map(parted) {
         let indent = line.len() - line.trim_start().len();
         let bare = line.split('#').next().unwrap_or_default().trim();
         if bare.is_empty() {

@@ -3,8 +3,8 @@
 use super::integer::{Atom, Id, Integer};
 use super::slot::{Made, Step};
 use super::value::{Combine, Op, Tensor, Value};
-use crate::import::element::Element;
-use crate::import::recipe::{Index, Writer};
+use crate::import::element::ElementType;
+use crate::import::recipe::{StepIndex, Writer};
 use crate::import::step::literal;
 use indexmap::{IndexMap, IndexSet};
 
@@ -137,15 +137,14 @@ impl Made {
     }
 
     fn with_rows(&mut self, value: Value) -> Value {
-        let value = match value {
+        match value {
             Value::Read { tensor, at, fill } => Value::Read { tensor, at: at.into_iter().map(|i| self.row_step(i)).collect(), fill },
             Value::Call(name, a) => Value::Call(name, Box::new(self.with_rows(*a))),
             Value::Binary(op, a, b) => Value::Binary(op, Box::new(self.with_rows(*a)), Box::new(self.with_rows(*b))),
             Value::Where(c, a, b) => Value::Where(Box::new(self.with_rows(*c)), Box::new(self.with_rows(*a)), Box::new(self.with_rows(*b))),
             Value::Reduce(combine, over, of) => Value::Reduce(combine, over, Box::new(self.with_rows(*of))),
             other => other,
-        };
-        value
+        }
     }
 
     fn row_step(&mut self, integer: Integer) -> Integer {
@@ -172,7 +171,7 @@ pub struct Text<'a> {
     pub names: &'a [String],
     pub writer: &'a mut Writer,
     used: IndexMap<usize, usize>,
-    indices: IndexMap<Id, Index>,
+    indices: IndexMap<Id, StepIndex>,
 }
 
 impl<'a> Text<'a> {
@@ -244,7 +243,7 @@ impl<'a> Text<'a> {
         for (integer, size) in at.iter().zip(&sizes) {
             let has_element = integer.terms.iter().any(|(atom, _)| matches!(atom, Atom::Element(_)));
             let (low, high) = integer.bounds_of_terms(&self.made.indices);
-            outside |= !has_element && !(low.is_some_and(|low| low >= 0) && high.is_some_and(|high| high < *size));
+            outside |= !(has_element || low.is_some_and(|low| low >= 0) && high.is_some_and(|high| high < *size));
             let text = self.integer(integer);
             let plain = integer.as_index().is_some_and(|id| self.made.indices.sizes[id] == *size);
             // A plain index reads an axis of its own size.
@@ -311,7 +310,7 @@ impl<'a> Text<'a> {
         let factors = factors(of);
         let shared = |id: &Id| factors.iter().filter(|factor| factor.mentions(*id)).count() >= 2;
         let plain = |factor: &&Value| matches!(factor, Value::Read { .. } | Value::Number(_));
-        if sums && combine == Combine::Sum && over.iter().all(shared) && factors.iter().all(|f| plain(f)) {
+        if sums && combine == Combine::Sum && over.iter().all(shared) && factors.iter().all(plain) {
             return (Level::Product, self.value(of, Level::Product, false));
         }
         let name = match combine {
@@ -335,7 +334,7 @@ fn factors(value: &Value) -> Vec<&Value> {
 
 /// A number as a step has it.
 fn number(value: f64) -> String {
-    let text = literal(value, Element::F64);
+    let text = literal(value, ElementType::F64);
     match text.strip_prefix('(').and_then(|t| t.strip_suffix(')')) {
         Some(inner) if inner.starts_with('-') => inner.to_string(),
         _ => text,

@@ -144,15 +144,15 @@ impl Value {
             Number(n) if n.fract() == 0.0 && n.abs() < 1e15 => Some(super::integer::Integer::number(*n as i64)),
             _ => None,
         };
-        if matches!(a, Integer(_)) || matches!(b, Integer(_)) {
-            if let (Some(x), Some(y)) = (whole(&a), whole(&b)) {
-                match op {
-                    Op::Add => return Value::integer(x.plus(&y, 1)),
-                    Op::Sub => return Value::integer(x.plus(&y, -1)),
-                    Op::Mul if x.constant().is_some() => return Value::integer(y.times(x.constant)),
-                    Op::Mul if y.constant().is_some() => return Value::integer(x.times(y.constant)),
-                    _ => {}
-                }
+        if (matches!(a, Integer(_)) || matches!(b, Integer(_)))
+            && let (Some(x), Some(y)) = (whole(&a), whole(&b))
+        {
+            match op {
+                Op::Add => return Value::integer(x.plus(&y, 1)),
+                Op::Sub => return Value::integer(x.plus(&y, -1)),
+                Op::Mul if x.constant().is_some() => return Value::integer(y.times(x.constant)),
+                Op::Mul if y.constant().is_some() => return Value::integer(x.times(y.constant)),
+                _ => {}
             }
         }
         Binary(op, Box::new(a), Box::new(b))

@@ -58,7 +58,7 @@ fn multiplied(node: &mut OnnxNode) -> Results {
     let factor = |(k, text): (usize, &String)| format!("where({k} {sign} {}, {text}, 1)", index.name);
     let product = labelled.texts.iter().enumerate().map(factor).collect::<Vec<_>>().join(" * ");
     let axes = all.iter().map(|a| if *a == along { vec![index.clone()] } else { labelled.indices[a].clone() }).collect();
-    Ok(vec![Value::DigitView(node.define(Out::Result(0), axes, &wrapped(product, x.element), x.element))])
+    Ok(vec![GraphValue::View(node.define(Out::Result(0), axes, &wrapped(product, x.element), x.element))])
 }
 
 /// y[i] = Σ x[k] over the k up to i.
@@ -348,7 +348,7 @@ fn top(node: &mut OnnxNode) -> Results {
         let element = x.element;
         let values = node.pointwise(Out::Result(0), std::slice::from_ref(&x), element, |t| t[0].clone())?;
         let places = node.pointwise(Out::Result(1), &[x], ElementType::I64, |t| format!("0 * {}", t[0]))?;
-        return Ok(vec![GraphValue::View(values), GraphValue::DigitView(places)]);
+        return Ok(vec![GraphValue::View(values), GraphValue::View(places)]);
     }
     let labelled = node.labelled(&[(x.clone(), kept.clone()), (x.clone(), other)], &kept)?;
     let (own, before) = (labelled.indices[&along][0].clone(), labelled.indices[&rank][0].clone());

@@ -4,13 +4,16 @@ use super::contraction::contraction;
 use super::layout::part;
 use super::places::{at_elements, whole_axes};
 use super::pointwise::{one, rounded};
-use crate::import::constant::Constant;
+use crate::import::constant::ConstantTensor;
 use crate::import::element::ElementType;
 use crate::import::error::UnsupportedNode;
 use crate::import::node::{OnnxNode, OperatorWriter};
 use crate::import::step::Out;
 use crate::import::value::GraphValue;
 use crate::import::view::DigitView;
+
+/// A place that is read, as the text of its index by axis, and the texts of its weights.
+type WeightedPlace = (Vec<(usize, String)>, Vec<String>);
 
 type Results = Result<Vec<GraphValue>, UnsupportedNode>;
 
@@ -44,7 +47,7 @@ fn affine_grid(node: &mut OnnxNode) -> Results {
     }
     let name = format!("{}_places", node.proto.output.first().cloned().unwrap_or_default());
     let shape = [sizes.as_slice(), &[spatial + 1]].concat();
-    let known = node.import.known(&name, Constant::real(theta.element, shape, values));
+    let known = node.import.known(&name, ConstantTensor::real(theta.element, shape, values));
     let places = node.operand(known)?;
     let (direction, summed) = (spatial + 1, spatial + 2);
     let own: Vec<usize> = (1..=spatial).chain([summed]).collect();
@@ -207,7 +210,7 @@ fn grid_sample(node: &mut OnnxNode) -> Results {
     let each: Vec<Vec<(String, Option<String>)>> = (each.iter())
         .map(|of| of.iter().map(|(_, w)| (texts.next().unwrap_or_default(), w.as_ref().and_then(|_| texts.next()))).collect())
         .collect();
-    let mut terms: Vec<(Vec<(usize, String)>, Vec<String>)> = vec![(vec![], vec![])];
+    let mut terms: Vec<WeightedPlace> = vec![(vec![], vec![])];
     for (s, neighbours) in each.iter().enumerate() {
         terms = (terms.iter())
             .flat_map(|(places, weights)| {

@@ -4,7 +4,7 @@ use super::contraction::contraction;
 use super::layout::part;
 use super::pointwise::one;
 use crate::import::attribute::{axis, int};
-use crate::import::constant::Constant;
+use crate::import::constant::ConstantTensor;
 use crate::import::element::ElementType;
 use crate::import::error::UnsupportedNode;
 use crate::import::node::{OnnxNode, OperatorWriter};
@@ -33,7 +33,7 @@ fn window(node: &mut OnnxNode, f: impl Fn(f64) -> f64) -> Results {
     // A symmetric window of one place has its end where it begins.
     let values = (0..size).map(|n| if around == 0 { 1.0 } else { f(TAU * n as f64 / around as f64) }).collect();
     let name = node.proto.output.first().cloned().unwrap_or_default();
-    Ok(vec![node.import.known(&name, Constant::of(element, vec![size], values))])
+    Ok(vec![node.import.known(&name, ConstantTensor::of(element, vec![size], values))])
 }
 
 /// y[k,c] = Σ m[k,n,c,d] · x[n,d], where c and d are real and imaginary parts.
@@ -90,7 +90,7 @@ fn dft(node: &mut OnnxNode) -> Results {
         }
     }
     let name = format!("{}_waves", node.proto.output.first().cloned().unwrap_or_default());
-    let known = node.import.known(&name, Constant::real(x.element, vec![places, used, results, parts], matrix));
+    let known = node.import.known(&name, ConstantTensor::real(x.element, vec![places, used, results, parts], matrix));
     let matrix = node.operand(known)?;
     let whole: Vec<(i64, i64, usize)> =
         x.shape().iter().enumerate().map(|(a, size)| (0, 1, if a == along { used } else { *size })).collect();

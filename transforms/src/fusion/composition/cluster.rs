@@ -2,8 +2,8 @@
 
 use super::WantedKernels;
 use super::build::build;
-use super::clusters::Cluster;
 use super::classes::Classes;
+use super::clusters::Cluster;
 use super::kind::{FusionKind, Inside};
 use crate::fusion::once::all_or_none;
 use crate::fusion::single_point::{points, shared_among_cores};

@@ -11,15 +11,15 @@
 //! convolution is computed when results leave it. The form is one of a kernel's configurations: other products of the kernel, and
 //! convolutions that are none of these, are direct.
 
-use super::epilogue::{Epilogue, Touched};
-use super::micro::{DepthLoop, MicroKernel, Place};
-use super::{Axis, Operand, tile};
+use super::epilogue::{DirectEpilogue, Touched};
+use super::micro::{DepthLoop, EpilogueStrides, MicroKernel};
+use super::{DirectOperand, ProductAxis, tile};
 use crate::emit::printer::Prepared;
 use crate::emit::scalar::{constant, integer, value};
 use crate::error::KernelError;
 use crate::loopnest::matmul_pattern::factors;
 use crate::loopnest::{Element, LoopGroup, slope};
-use crate::target::cpu::emit::Printer;
+use crate::target::cpu::emit::CPrinter;
 use sdfg::{Expr, Scalar};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -34,22 +34,22 @@ const MOST_BYTES: i64 = 1536 << 10;
 
 /// A dim of space: places of results, taps, and the dim of the image.
 struct Space {
-    place: Axis,
-    tap: Axis,
+    place: ProductAxis,
+    tap: ProductAxis,
     dim: usize,
 }
 
 /// Channels in vectors: blocks of them, if there are several, and the lanes of one.
 struct Channels {
-    blocks: Option<Axis>,
-    lanes: Axis,
+    blocks: Option<ProductAxis>,
+    lanes: ProductAxis,
 }
 
 impl Channels {
     /// `None` if no axis has the lanes of one vector as neighbours in tensor `t`, or others are not one axis.
-    fn of(axes: Vec<Axis>, t: usize, lanes: i64) -> Option<Channels> {
-        let (mut found, others): (Vec<Axis>, Vec<Axis>) = axes.into_iter().partition(|a| a.stride(t) == 1 && a.most == lanes);
-        let mut others: Vec<Axis> = others.into_iter().filter(|a| a.most > 1).collect();
+    fn of(axes: Vec<ProductAxis>, t: usize, lanes: i64) -> Option<Channels> {
+        let (mut found, others): (Vec<ProductAxis>, Vec<ProductAxis>) = axes.into_iter().partition(|a| a.stride(t) == 1 && a.most == lanes);
+        let mut others: Vec<ProductAxis> = others.into_iter().filter(|a| a.most > 1).collect();
         let (one, last, whole) = (found.pop()?, others.pop(), others.is_empty() && found.is_empty());
         (whole && !one.is_ragged()).then_some(Channels { blocks: last, lanes: one })
     }
@@ -79,7 +79,7 @@ struct Convolution {
     read: Channels,
     made: Channels,
     /// Other indices of images and results.
-    others: Vec<Axis>,
+    others: Vec<ProductAxis>,
 }
 
 /// C text that several texts may have that are compiled together.
@@ -87,9 +87,9 @@ fn once(guard: &str, text: &str) -> String {
     format!("#ifndef MEMLET_{guard}\n#define MEMLET_{guard}\n{text}#endif\n")
 }
 
-impl Printer<'_> {
+impl CPrinter<'_> {
     /// Prints a group that is a convolution in the form that the configuration asks for; says whether it is one.
-    pub fn winograd(&mut self, group: &LoopGroup, epilogue: Option<&Epilogue>, level: usize) -> Result<bool, KernelError> {
+    pub fn winograd(&mut self, group: &LoopGroup, epilogue: Option<&DirectEpilogue>, level: usize) -> Result<bool, KernelError> {
         let asked = self.config.knobs.get("winograd").and_then(|m| m.parse::<i64>().ok());
         let (Some(m), Some(plan), [statement]) = (asked, self.nest.gemm, group.statements.as_slice()) else { return Ok(false) };
         let read = |connector: &str| statement.reads.iter().find(|(c, _)| c == connector).map(|(_, e)| e.clone());
@@ -115,22 +115,29 @@ impl Printer<'_> {
         }
     }
 
-    fn in_place(&self, element: Element) -> Result<Operand, KernelError> {
+    fn in_place(&self, element: Element) -> Result<DirectOperand, KernelError> {
         let strides = self.strides(&element.data)?.0;
-        Ok(Operand::in_place(element, strides))
+        Ok(DirectOperand::in_place(element, strides))
     }
 
     /// The convolution that two operands make; `None` if it is none of 3×3 with stride 1 between images in vectors of channels.
-    fn convolution(&self, m: i64, operands: &[Operand; 2], axes: Vec<Axis>, written: &[usize], lanes: i64) -> Option<Convolution> {
-        let name = |a: &Axis| a.indices.first().cloned().unwrap_or_default();
-        let has = |a: &Axis, t: usize| a.strides.get(t).copied().flatten().is_some();
+    fn convolution(
+        &self,
+        m: i64,
+        operands: &[DirectOperand; 2],
+        axes: Vec<ProductAxis>,
+        written: &[usize],
+        lanes: i64,
+    ) -> Option<Convolution> {
+        let name = |a: &ProductAxis| a.indices.first().cloned().unwrap_or_default();
+        let has = |a: &ProductAxis, t: usize| a.strides.get(t).copied().flatten().is_some();
         let spaces = |image: usize| -> Vec<Space> {
             let weights = 1 - image;
             let taps = axes.iter().filter(|a| has(a, image) && has(a, weights) && !has(a, 2) && a.most == WINDOW && !a.is_ragged());
-            let places: Vec<&Axis> = axes.iter().filter(|a| has(a, image) && !has(a, weights) && has(a, 2)).collect();
+            let places: Vec<&ProductAxis> = axes.iter().filter(|a| has(a, image) && !has(a, weights) && has(a, 2)).collect();
             let subscripts = &operands[image].element.subscripts;
-            let one = |e: &Expr, a: &Axis| slope(e, &name(a)) == Some(Expr::Int(1));
-            let of_tap = |tap: &Axis| {
+            let one = |e: &Expr, a: &ProductAxis| slope(e, &name(a)) == Some(Expr::Int(1));
+            let of_tap = |tap: &ProductAxis| {
                 let dim = subscripts.iter().position(|e| one(e, tap))?;
                 let place = places.iter().find(|p| one(&subscripts[dim], p))?;
                 Some(Space { place: (*place).clone(), tap: tap.clone(), dim })
@@ -164,11 +171,11 @@ impl Printer<'_> {
     }
 
     /// Transforms the weights for all points. Returns C text of where those of this point begin, and elements between points of transforms.
-    fn windows(&mut self, of: &Convolution, operands: &[Operand; 2], lanes: i64) -> Result<(String, i64), KernelError> {
+    fn windows(&mut self, of: &Convolution, operands: &[DirectOperand; 2], lanes: i64) -> Result<(String, i64), KernelError> {
         let Convolution { m, weights, read, made, .. } = of;
         let operand = &operands[*weights];
         let element = operand.element.clone();
-        let walked = |a: &Axis, index: &str| a.indices.iter().any(|i| i == index);
+        let walked = |a: &ProductAxis, index: &str| a.indices.iter().any(|i| i == index);
         let own = |index: &str| {
             let channels = [&read.lanes, &made.lanes].into_iter().chain(&read.blocks);
             channels.chain(of.space.iter().map(|s| &s.tap)).any(|a| walked(a, index))
@@ -214,9 +221,9 @@ impl Printer<'_> {
         &mut self,
         group: &LoopGroup,
         of: &Convolution,
-        operands: &[Operand; 2],
+        operands: &[DirectOperand; 2],
         results: &[Element],
-        (scale, epilogue): (&Scalar, Option<&Epilogue>),
+        (scale, epilogue): (&Scalar, Option<&DirectEpilogue>),
         lanes: i64,
         level: usize,
     ) -> Result<(), KernelError> {
@@ -376,16 +383,16 @@ impl Printer<'_> {
     }
 
     /// Adds the function that makes results of sums at all points, and computes what follows. Returns its name.
-    fn results(&mut self, of: &Convolution, epilogue: Option<&Epilogue>, lanes: i64) -> String {
+    fn results(&mut self, of: &Convolution, epilogue: Option<&DirectEpilogue>, lanes: i64) -> String {
         let Convolution { m, space, made, .. } = of;
-        let place = |t: usize, touched: Option<&Touched>| Place {
+        let place = |t: usize, touched: Option<&Touched>| EpilogueStrides {
             rows: [0, 1].map(|n| space[n].place.stride(t)),
             vector: made.apart(t),
             lane: made.lanes.stride(t),
             is_written: touched.is_none_or(|t| t.is_written),
         };
         let mut inner = format!("const real sum = room[(a * {m} + b) * VL + l];\n");
-        let offset = |n: usize, Place { rows: [a, b], lane, .. }: &Place| {
+        let offset = |n: usize, EpilogueStrides { rows: [a, b], lane, .. }: &EpilogueStrides| {
             let terms = [("a", *a), ("b", *b), ("l", *lane)].into_iter().filter(|(_, stride)| *stride != 0);
             let terms: Vec<String> = terms.map(|(index, stride)| format!("{index} * {stride}")).collect();
             format!("const int64_t o{n} = {};\n", if terms.is_empty() { "0".into() } else { terms.join(" + ") })
