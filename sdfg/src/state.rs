@@ -1,5 +1,6 @@
 //! A state: an acyclic multigraph of nodes, with memlets on its edges.
 
+use crate::memlet::Memlet;
 use crate::node::{Computation, Edge, EdgeId, Library, Map, Node, NodeId, Operand, Operation, Vertex};
 use crate::scope::{Item, Scope, Unit};
 use petgraph::Direction;
@@ -249,8 +250,9 @@ impl State {
     /// A tasklet together with its memlets.
     pub fn computation(&self, node: NodeId) -> Option<Computation> {
         let Some(Node::Tasklet(tasklet)) = self.node(node) else { return None };
-        let reads = self.edges_in(node).into_iter().map(|(_, _, e)| (e.to.clone(), e.memlet.clone())).collect();
+        let mut reads = self.edges_in(node).into_iter().map(|(_, _, e)| (e.to.clone(), e.memlet.clone())).collect();
         let writes = self.edges_out(node).into_iter().map(|(_, _, e)| (e.from.clone(), e.memlet.clone())).collect();
+        indices_first(&mut reads);
         Some(Computation { tasklet: tasklet.clone(), reads, writes })
     }
 
@@ -333,5 +335,27 @@ impl State {
         let reads = self.edges_in(node).into_iter().map(|(_, _, e)| &e.memlet).collect();
         let writes = self.edges_out(out).into_iter().map(|(_, _, e)| &e.memlet).collect();
         (reads, writes)
+    }
+}
+
+/// Puts what other reads take their subscripts from before these. A graph hands out the handles of removed edges again, so the order of
+/// handles does not say it.
+fn indices_first(reads: &mut Vec<(String, Memlet)>) {
+    let takes = |memlet: &Memlet| {
+        let mut found = BTreeSet::new();
+        memlet.point().into_iter().flatten().for_each(|subscript| subscript.collect_indexing_containers(&mut found));
+        found
+    };
+    let mut n = 0;
+    while n < reads.len() {
+        let wanted = takes(&reads[n].1);
+        let is_index = |(_, memlet): &(String, Memlet)| wanted.contains(&memlet.data) && takes(memlet).is_empty();
+        match reads[n..].iter().position(is_index) {
+            Some(after) => {
+                let index = reads.remove(n + after);
+                reads.insert(n, index);
+            }
+            None => n += 1,
+        }
     }
 }

@@ -125,6 +125,27 @@ impl Expr {
         }
     }
 
+    /// The containers of which it takes elements.
+    pub fn collect_indexing_containers(&self, into: &mut BTreeSet<String>) {
+        match self {
+            Expr::Int(_) | Expr::Sym(_) => {}
+            Expr::Add(a, b)
+            | Expr::Sub(a, b)
+            | Expr::Mul(a, b)
+            | Expr::FloorDiv(a, b)
+            | Expr::Mod(a, b)
+            | Expr::Min(a, b)
+            | Expr::Max(a, b) => {
+                a.collect_indexing_containers(into);
+                b.collect_indexing_containers(into);
+            }
+            Expr::Element(data, subscripts) => {
+                into.insert(data.clone());
+                subscripts.iter().for_each(|subscript| subscript.collect_indexing_containers(into));
+            }
+        }
+    }
+
     /// Whether any part of it is an element of a container.
     pub fn reads_elements(&self) -> bool {
         match self {

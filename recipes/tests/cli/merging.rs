@@ -5,8 +5,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-const RECIPE: &str =
-    "model: small\ndims: {j: 8}\ninputs:\n  x: [j]\nsteps:\n  - y[j] = 2 * x[j]\n  - z[j] = exp(y[j])\ntrain: {upstream: z}\n";
+const RECIPE: &str = "model: small\ndims: {i: 4, j: 8}\ninputs:\n  x: [i, j]\nsteps:\n  - y[i,j] = exp(x[i,j])\ntrain: {upstream: y}\n";
 
 /// Sweeps the recipe as a whole or in part, into a folder of its own.
 fn swept(folder: &Path, part: &str) -> String {

@@ -288,3 +288,35 @@ fn wrong_inputs_are_located_errors() {
     let unknown = interpret(&p, &tensors(&[("x", tensor(&[3], 1)), ("z", tensor(&[3], 1))]), &RUN).unwrap_err();
     assert_eq!(unknown, InterpretError::UnknownTensor { program: "test".into(), data: "z".into() });
 }
+
+/// Rewrites give the handles of removed edges to new ones, so a row may be asked for by an edge before that of its number.
+#[test]
+fn the_number_of_a_row_is_read_before_the_row_whatever_the_order_of_edges() {
+    let text = "program rows {
+  sizes B=2, D=2, O=3
+  dims b=B, d=D, o=O
+  input x[b] i32 nograd within [0.0, [O])
+  parameter e[o, d] f32
+  output y[b, d] f32
+  state s forward {
+    n0 = access x
+    n1 = access e
+    n2 = access y
+    n3 = exit n4
+    n4 = map y [b=0:B, d=0:D]
+      n5 in n4 = tasklet y { out = x }
+    e0 = n4:OUT_e -> n5:x moves e[x[b], d]
+    e1 = n5:out -> n3:IN_y moves y[b, d]
+    e2 = n4:OUT_x -> n5:at0 moves x[b]
+    e3 = n0 -> n4:IN_x moves x[0:B] volume D*B
+    e4 = n1 -> n4:IN_e moves e[0:O, 0:D] volume D*B dynamic
+    e5 = n3:OUT_y -> n2 moves y[0:B, 0:D] volume D*B
+  }
+}
+";
+    let p = sdfg::text::parse(text).unwrap_or_else(|e| panic!("{e}"));
+    let x = ArrayD::from_shape_vec(IxDyn(&[2]), vec![2.0, 0.0]).unwrap();
+    let e = ArrayD::from_shape_vec(IxDyn(&[3, 2]), vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+    let got = interpret(&p, &tensors(&[("x", x), ("e", e)]), &RUN).unwrap();
+    assert_eq!(got["y"], ArrayD::from_shape_vec(IxDyn(&[2, 2]), vec![5.0, 6.0, 1.0, 2.0]).unwrap());
+}

@@ -5,7 +5,7 @@ use crate::fusion::greedy::fuse;
 use crate::patch::Patch;
 use crate::refusal::{Reason, Site};
 use crate::unit_graph::{Kind, Members, kind_of};
-use sdfg::{Expr, Sdfg, State, StateId};
+use sdfg::{Sdfg, State, StateId};
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
@@ -73,37 +73,16 @@ fn foreign_indices(state: &State, site: &Site) -> Result<(), Reason> {
     for node in &site.units {
         if let Some(operation) = state.operation(*node) {
             let operands = operation.inputs.iter().chain(&operation.outputs);
-            operands.flat_map(|operand| &operand.subscripts).for_each(|e| elements(e, &mut indices));
+            operands.flat_map(|operand| &operand.subscripts).for_each(|e| e.collect_indexing_containers(&mut indices));
         } else if let Some(scope) = state.scope(*node) {
             for (_, computation) in scope.computations() {
                 let memlets = computation.reads.iter().chain(&computation.writes);
-                memlets.flat_map(|(_, m)| m.point().into_iter().flatten()).for_each(|e| elements(e, &mut indices));
+                memlets.flat_map(|(_, m)| m.point().into_iter().flatten()).for_each(|e| e.collect_indexing_containers(&mut indices));
             }
         }
     }
     let made = site.units.iter().flat_map(|node| state.boundary(*node).1).find(|memlet| indices.contains(&memlet.data));
     made.map_or(Ok(()), |m| Err(Reason::Unsupported(format!("`{}` is an index that the kernel would make itself", m.data))))
-}
-
-/// The tensors of which an expression takes elements.
-fn elements(e: &Expr, found: &mut BTreeSet<String>) {
-    match e {
-        Expr::Element(data, subscripts) => {
-            found.insert(data.clone());
-            subscripts.iter().for_each(|inside| elements(inside, found));
-        }
-        Expr::Add(a, b)
-        | Expr::Sub(a, b)
-        | Expr::Mul(a, b)
-        | Expr::FloorDiv(a, b)
-        | Expr::Mod(a, b)
-        | Expr::Min(a, b)
-        | Expr::Max(a, b) => {
-            elements(a, found);
-            elements(b, found);
-        }
-        Expr::Int(_) | Expr::Sym(_) => {}
-    }
 }
 
 /// The patch that fuses scopes.
