@@ -109,7 +109,7 @@ fn a_program_of_memlet_comes_back_equal() -> Result<(), Failure> {
     let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
     let out = path(folder, "out");
     let said = json(&memlet(&[&["import", &file, "--out", &out, "--json"], sets.as_slice()].concat()));
-    assert!(said["steps"].as_u64().is_some_and(|n| n > 3) && said["outputs"]["y"].is_string(), "{said}");
+    assert!(said["steps"].as_u64().is_some_and(|n| n > 3) && said["outputs"]["t_y"].is_string(), "{said}");
     Ok(())
 }
 
