@@ -93,7 +93,8 @@ impl StitchedProgram {
     pub fn plan(&self) -> String {
         let StitchedProgram { scores, candidates, proven, patterns, .. } = self;
         let proof = if *proven { "proven: no plan of these scores more" } else { "not proven" };
-        format!("{} kernels stitched, chosen of {candidates} candidate patterns by {scores}; {proof}", patterns.len())
+        let kernels = if patterns.len() == 1 { "kernel" } else { "kernels" };
+        format!("{} {kernels} stitched, chosen of {candidates} candidate patterns by {scores}; {proof}", patterns.len())
     }
 
     /// Every pattern with its score and what it saved.

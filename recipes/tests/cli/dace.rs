@@ -2,7 +2,7 @@
 //! NumPy in f64, a program of Memlet's that comes back, and what is refused.
 
 use crate::command::{json, memlet, path, refused, text};
-use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -94,7 +94,7 @@ fn a_map_within_a_map_sums_as_far_as_the_outer_one_is() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A loop with a state, a row that was computed, a reduction, windows and joins: written by `export`, and read again.
+/// Softmax and its gradient, written by `export` and read again: results are those of the formulas.
 #[test]
 fn a_program_of_memlet_comes_back_equal() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
@@ -109,7 +109,34 @@ fn a_program_of_memlet_comes_back_equal() -> Result<(), Failure> {
     let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
     let out = path(folder, "out");
     let said = json(&memlet(&[&["import", &file, "--out", &out, "--json"], sets.as_slice()].concat()));
-    assert!(said["steps"].as_u64().is_some_and(|n| n > 3) && said["outputs"]["t_y"].is_string(), "{said}");
+    let name = |section: &str, key: &str| said[section][key].as_str().map(str::to_string).ok_or(format!("{section} {key} in {said}"));
+    let (rows, columns) = (2 * 2 * 3, 3);
+    let x: Vec<f64> = (0..rows * columns).map(|n| (n as f64 * 1.7).sin() * 20.0).collect();
+    let d_y: Vec<f64> = (0..rows * columns).map(|n| (n as f64 * 0.9).cos()).collect();
+    let bytes = |values: &[f64]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+    let (x_bytes, d_y_bytes) = (bytes(&x), bytes(&d_y));
+    let shape = vec![2, 2, 3, 3];
+    let given = BTreeMap::from([
+        (name("inputs", "t_x")?, TensorView::new(Dtype::F64, shape.clone(), &x_bytes)?),
+        (name("inputs", "d_y")?, TensorView::new(Dtype::F64, shape.clone(), &d_y_bytes)?),
+    ]);
+    let (inputs, found) = (path(folder, "given.safetensors"), path(folder, "found.safetensors"));
+    safetensors::serialize_to_file(given, None, Path::new(&inputs))?;
+    text(&memlet(&["interpret", &path(folder, "out/recipe.yaml"), "--inputs", &inputs, "--outputs", &found]));
+    let found = read(&found)?;
+    let (y, d_x) = (&found[&name("outputs", "t_y")?], &found[&name("outputs", "d_x")?]);
+    assert_eq!((&y.0, &d_x.0), (&shape, &shape));
+    for row in 0..rows {
+        let own = row * columns..(row + 1) * columns;
+        let e: Vec<f64> = x[own.clone()].iter().map(|v| (0.125 * v).exp()).collect();
+        let p: Vec<f64> = e.iter().map(|v| v / e.iter().sum::<f64>()).collect();
+        let dot: f64 = p.iter().zip(&d_y[own.clone()]).map(|(a, b)| a * b).sum();
+        for (n, at) in own.enumerate() {
+            assert!((y.1[at] - p[n]).abs() <= 1e-12, "y at {at}: {} is not {}", y.1[at], p[n]);
+            let wanted = 0.125 * p[n] * (d_y[at] - dot);
+            assert!((d_x.1[at] - wanted).abs() <= 1e-12, "d_x at {at}: {} is not {wanted}", d_x.1[at]);
+        }
+    }
     Ok(())
 }
 
