@@ -1,7 +1,7 @@
 //! What is the same in every step: of a program without a backward pass that replaces no parameter, its parameters and whatever is computed
 //! of them alone.
 
-use crate::kernel::touched;
+use crate::unit_containers::touched;
 use sdfg::{Op, Role, Sdfg, Storage, Unit};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -41,6 +41,7 @@ mod single_flight;
 pub mod split_blocked_dims;
 pub mod target;
 pub mod tiles;
+mod unit_containers;
 
 pub use alpha_equivalence::KernelClass;
 pub use buffer::AlignedBuffer;

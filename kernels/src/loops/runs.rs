@@ -1,6 +1,7 @@
-//! Kernels of a loop's body that are divided alike in runs: a product along the heads that it makes and what works on each head after it, or
-//! a product along its columns and the activation of these. Within a run no worker needs another one's work, so barriers come between
-//! runs alone. What is small between two runs, such as the norm of a few rows, the caller does before the workers begin the next one.
+//! Kernels of a loop's body that are divided alike in runs: a product along the heads that it makes and what works on each head after
+//! it, or a product along its columns and the activation of these. Within a run no worker needs another one's work, so barriers come
+//! between runs alone. What is small between two runs, such as the norm of a few rows, the caller does before the workers begin the
+//! next one.
 //!
 //! Unlike a division of all kernels along one dim, where every worker reads all weights at each time, each reads its part of them.
 //!

@@ -1,6 +1,6 @@
 //! Every way to run a loop: a layout of each tensor that the body reads as a whole, and one of the best configurations of each kernel of
-//! the body under these layouts, at any of its divisions: with a barrier after each kernel, with all kernels that allow it divided along one
-//! dim, or with runs of kernels each divided along a dim of its own ([`super::runs`]).
+//! the body under these layouts, at any of its divisions: with a barrier after each kernel, with all kernels that allow it divided
+//! along one dim, or with runs of kernels each divided along a dim of its own ([`super::runs`]).
 
 use super::body::{Body, joined, with_before};
 use super::divided::{dims, divided, writes_along};

@@ -1,10 +1,10 @@
 //! `memlet analyze`: operators, kernels and movement of a recipe, without running it.
 
 use super::RecipeArgs;
+use super::measured_planning;
 use crate::analyze::{Shown, analyze, memory, stitching, text};
 use crate::pipeline::PipelineError;
-use crate::pipeline::measure::launch_and_copy;
-use crate::pipeline::variants::fusion_plan::{CandidateSet, Planning};
+use crate::pipeline::variants::{Planning, candidate_set::CandidateSet};
 use clap::{Args, ValueEnum};
 use std::io::{ErrorKind, Write};
 
@@ -71,7 +71,7 @@ impl Analyze {
     }
 
     fn stitching(&self) -> Result<String, PipelineError> {
-        let planning = Planning { candidates: self.candidates, ..launch_and_copy::planning() };
+        let planning = Planning { candidates: self.candidates, ..measured_planning() };
         let found = stitching::plan(&self.recipe.load()?, &planning)?;
         if self.json { json(&found) } else { Ok(stitching::text(&found, bench::table::colour())) }
     }

@@ -27,8 +27,10 @@ mod verify_selection;
 use crate::import::{self, Imported};
 use crate::load::{Overrides, Recipe, load, load_str, number};
 use crate::pipeline::PipelineError;
+use crate::pipeline::measure::launch_and_copy;
 use crate::pipeline::oracle::overflow::explain_overflow;
 use crate::pipeline::run::target::Target;
+use crate::pipeline::variants::Planning;
 use crate::pipeline::variants::folder_name::folder_name;
 use bench::table::{Align, Cell, Table};
 use bench::unit::Bytes;
@@ -147,6 +149,12 @@ fn size(text: &str) -> Result<(String, i64), String> {
     }
     let value = value.parse().map_err(|_| format!("`{value}` is no whole number"))?;
     Ok((dim.trim().to_string(), value))
+}
+
+/// What plans of fusion are made by on cores: the stored measurement of all of this machine's, or typical ones.
+fn measured_planning() -> Planning {
+    let cores = kernels::processor::cores();
+    Planning::of(launch_and_copy::stored(cores), cores)
 }
 
 fn floating(text: &str) -> Result<Dtype, String> {

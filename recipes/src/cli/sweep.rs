@@ -1,6 +1,7 @@
 //! `memlet sweep`: measures only. `memlet optimize` begins with the same arguments and sweep.
 
 use super::device_argument::DeviceArgument;
+use super::measured_planning;
 use super::out::{err, errln, out, outln};
 use super::progress::{RunClock, SweepProgress};
 use super::{INTERRUPT, RecipeArgs, default_out, duration};
@@ -10,7 +11,6 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::choose::multi_device;
 use crate::pipeline::choose::sweep_all::{SweptPrograms, sweep_all};
 use crate::pipeline::measure::budget_ledger::BudgetLedger;
-use crate::pipeline::measure::launch_and_copy;
 use crate::pipeline::measure::measurement_budget::MeasurementBudget;
 use crate::pipeline::measure::memory_limit::MemoryLimit;
 use crate::pipeline::measure::phase_times::PhaseTimes;
@@ -18,10 +18,10 @@ use crate::pipeline::measure::sweep::{SweepContext, SweepEvent, SweptProgram};
 use crate::pipeline::run::candidate::Candidate;
 use crate::pipeline::run::memory::expected;
 use crate::pipeline::variants::checked_programs::checked_programs;
-use crate::pipeline::variants::fusion_plan::{CandidateSet, Planning};
 use crate::pipeline::variants::programs::Programs;
 use crate::pipeline::variants::rewrite_options::RewriteOptions;
 use crate::pipeline::variants::table::VariantId;
+use crate::pipeline::variants::{Planning, candidate_set::CandidateSet};
 use crate::timings::{CommandPhase, Counts, during};
 use bench::table::{Cell, Table};
 use bench::{Bytes, Load, Watch};
@@ -232,7 +232,7 @@ impl MeasureArgs {
             other.open()?;
         }
         let until = self.bound().and_then(|bound| began.checked_add(bound.mul_f64(MAKING)));
-        let planning = Planning { candidates: self.candidates, ..launch_and_copy::planning() };
+        let planning = Planning { candidates: self.candidates, ..measured_planning() };
         let options =
             RewriteOptions { verify_each: self.verify_each, until, planning, only: self.only.clone(), ..RewriteOptions::default() };
         let programs = checked_programs(&recipe, options, device.epilogues(), &mut |text| errln!("{text}"))?;

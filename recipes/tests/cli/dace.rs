@@ -1,5 +1,5 @@
-//! Programs of DaCe 1.0.2 and 2.0.0b1 as recipes: stored files of our own programs (`bench/peers/dace_programs.py`), whose results are those of
-//! NumPy in f64, a program of Memlet's that comes back, and what is refused.
+//! Programs of DaCe 1.0.2 and 2.0.0b1 as recipes: stored files of our own programs (`bench/peers/dace_programs.py`), whose results are
+//! those of NumPy in f64, a program of Memlet's that comes back, and what is refused.
 
 use crate::command::{json, memlet, path, refused, text};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};

@@ -167,8 +167,9 @@ fn programs_that_recur_convolve_no_images() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A decoder layer of a translator at each time: norm, projections to heads, attention to its own past, a projection, and a feed-forward layer.
-/// Its kernels are divided in runs: barriers come before each product that reads what all workers have made, and nowhere else.
+/// A decoder layer of a translator at each time: norm, projections to heads, attention to its own past, a projection, and a
+/// feed-forward layer. Its kernels are divided in runs: barriers come before each product that reads what all workers have made, and
+/// nowhere else.
 #[test]
 fn a_loop_divided_in_runs_meets_at_few_barriers() -> Result<(), Failure> {
     let text = "model: decoder\ndims: {b: 4, t: 3, c: t, h: 4, p: 8, i: 64, u: 128}\ninputs:\n  x: [t, b, i]\nparameters:\n  g: [i]\n  s: [i]\n  \

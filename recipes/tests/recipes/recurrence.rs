@@ -223,7 +223,8 @@ fn kernels_of_loops_compute_what_the_interpreter_does() {
         for program in [&programs.unfused].into_iter().chain(programs.variants.iter().take(1).chain(stitched).map(|v| &v.program)) {
             let given = drawn(program);
             let expected = interpret(program, &given, &RUN).unwrap();
-            // Numbers spread over the space: other layouts of weights, other configurations of the body's kernels, other divisions of these.
+            // Numbers spread over the space: other layouts of weights, other configurations of the body's kernels, other divisions of
+            // these.
             for place in [0, 1, 2] {
                 let mut configuration = Configuration::default();
                 for (_, _, unit) in program.units() {

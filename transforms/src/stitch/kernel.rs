@@ -66,8 +66,8 @@ pub fn kernel(program: &Sdfg, site: &Site) -> Result<(Patch, Option<Cluster>), R
     Ok((patch, Some(Composable::new(program, (site.state, state)).describe(&members))))
 }
 
-/// Whether no unit of a site takes a subscript from a tensor that another one of them makes: such a tensor would lie within the kernel, where
-/// subscripts do not find it.
+/// Whether no unit of a site takes a subscript from a tensor that another one of them makes: such a tensor would lie within the kernel,
+/// where subscripts do not find it.
 fn foreign_indices(state: &State, site: &Site) -> Result<(), Reason> {
     let mut indices: BTreeSet<String> = BTreeSet::new();
     for node in &site.units {

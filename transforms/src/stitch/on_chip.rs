@@ -1,5 +1,5 @@
-//! OnChipSharing of a block's memory among the results of a pattern by dominance: a result takes over the place of an earlier one that nothing
-//! reads any more once it is being made.
+//! Sharing of a block's memory among the results of a pattern by dominance: a result takes over the place of an earlier one that
+//! nothing reads any more once it is being made.
 //!
 //! An operator *post-dominates* another one if every path from that one to an end of the graph goes through it. Then all that reads the
 //! earlier result has run before it, or is it itself. Only in the second case may it not write over what it still reads: it must read each

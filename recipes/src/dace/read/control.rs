@@ -1,11 +1,11 @@
 //! What follows on what: regions, branches and loops, also those that older files spell as states and conditions.
 
 use super::evaluate::{self, Names};
-use super::frame::{Frame, Reader, Symbol};
-use super::graph::{Kind, NodeKind, Region, State, Transition};
-use super::integer::Integer;
-use super::python::Ast;
-use super::slot::{Slot, SlotRef, Stop, stop};
+use super::frame::{Reader, SdfgFrame, Symbol};
+use super::graph::{ControlBlockKind, ControlFlowRegion, DataflowState, InterstateEdge, NodeKind};
+use super::integer::AffineInteger;
+use super::python::PythonExpr;
+use super::slot::{ContainerContent, SlotRef, UnreadReason, stop};
 use super::value::Value;
 use indexmap::{IndexMap, IndexSet};
 use std::cell::RefCell;
@@ -15,31 +15,31 @@ use std::rc::Rc;
 /// Blocks that a region runs at most, where its conditions are known.
 const VISITS: usize = 20_000;
 
-type Done<T> = Result<T, Stop>;
+type Done<T> = Result<T, UnreadReason>;
 
 /// The body of a loop.
 #[derive(Clone, Copy)]
-pub enum Body<'g> {
-    Region(&'g Region),
+pub enum LoopBody<'g> {
+    Region(&'g ControlFlowRegion),
     /// From the edge with this number back to the state that decides.
-    Guarded(&'g Region, usize, usize),
+    Guarded(&'g ControlFlowRegion, usize, usize),
 }
 
 /// A loop with a counter.
 pub struct Counted<'g> {
     pub label: String,
     pub name: String,
-    pub condition: Ast,
-    pub next: Ast,
+    pub condition: PythonExpr,
+    pub next: PythonExpr,
     pub inverted: bool,
-    pub body: Body<'g>,
+    pub body: LoopBody<'g>,
 }
 
 impl Reader {
     /// Runs a region; what it refuses is reported.
-    pub fn region<'g>(&mut self, frame: &mut Frame<'g>, region: &'g Region) {
+    pub fn region<'g>(&mut self, frame: &mut SdfgFrame<'g>, region: &'g ControlFlowRegion) {
         if !region.blocks.is_empty()
-            && let Err(Stop::Why(why)) = self.run(frame, region, region.start, None)
+            && let Err(UnreadReason::Why(why)) = self.run(frame, region, region.start, None)
         {
             let place = if frame.path.is_empty() { "its control flow".to_string() } else { format!("the control flow of {}", frame.path) };
             self.problem(&place, "", why);
@@ -47,7 +47,7 @@ impl Reader {
     }
 
     /// Runs blocks from one on, up to another one.
-    pub fn run<'g>(&mut self, frame: &mut Frame<'g>, region: &'g Region, start: usize, until: Option<usize>) -> Done<()> {
+    pub fn run<'g>(&mut self, frame: &mut SdfgFrame<'g>, region: &'g ControlFlowRegion, start: usize, until: Option<usize>) -> Done<()> {
         let (mut at, mut visits) = (start, 0);
         loop {
             if Some(at) == until {
@@ -67,8 +67,8 @@ impl Reader {
                 continue;
             }
             self.block(frame, region, at)?;
-            let edges: Vec<&Transition> = region.edges.iter().filter(|e| e.from == at).collect();
-            let mut open: Vec<(Value, &Transition)> = vec![];
+            let edges: Vec<&InterstateEdge> = region.edges.iter().filter(|e| e.from == at).collect();
+            let mut open: Vec<(Value, &InterstateEdge)> = vec![];
             let mut taken = None;
             for edge in &edges {
                 let condition = match &edge.condition {
@@ -105,16 +105,16 @@ impl Reader {
         }
     }
 
-    fn block<'g>(&mut self, frame: &mut Frame<'g>, region: &'g Region, at: usize) -> Done<()> {
+    fn block<'g>(&mut self, frame: &mut SdfgFrame<'g>, region: &'g ControlFlowRegion, at: usize) -> Done<()> {
         let block = &region.blocks[at];
         match &block.kind {
-            Kind::State(state) => {
+            ControlBlockKind::State(state) => {
                 self.state(frame, state);
                 Ok(())
             }
-            Kind::Region(inner) => self.run(frame, inner, inner.start, None),
-            Kind::Branches(branches) => self.branches(frame, branches),
-            Kind::Loop(of) => {
+            ControlBlockKind::Region(inner) => self.run(frame, inner, inner.start, None),
+            ControlBlockKind::Branches(branches) => self.branches(frame, branches),
+            ControlBlockKind::Loop(of) => {
                 let (Some(begin), Some(next)) = (&of.begin, &of.next) else {
                     return stop(format!("the loop `{}` has no counter; write it as `for`", block.label));
                 };
@@ -126,20 +126,20 @@ impl Reader {
                     condition: of.condition.clone(),
                     next: next.clone(),
                     inverted: of.inverted,
-                    body: Body::Region(&of.body),
+                    body: LoopBody::Region(&of.body),
                 };
                 self.counted(frame, &counted)
             }
-            Kind::Other(what) => stop(format!("`{}` is a {what}, which recipes do not have", block.label)),
+            ControlBlockKind::Other(what) => stop(format!("`{}` is a {what}, which recipes do not have", block.label)),
         }
     }
 
-    pub fn condition(&mut self, frame: &Frame, ast: &Ast) -> Done<Value> {
+    pub fn condition(&mut self, frame: &SdfgFrame, ast: &PythonExpr) -> Done<Value> {
         Ok(evaluate::value(&mut self.made, frame, &Names::default(), ast)?.truth())
     }
 
     /// Gives symbols the values that an edge assigns; one that has no value is unknown where it is read.
-    pub fn assign(&mut self, frame: &mut Frame, edge: &Transition) {
+    pub fn assign(&mut self, frame: &mut SdfgFrame, edge: &InterstateEdge) {
         let mut assigned = vec![];
         for (name, ast) in &edge.assignments {
             let value = match ast {
@@ -163,10 +163,10 @@ impl Reader {
     /// Runs both ways on from a state up to where they meet, if they do.
     fn fork<'g>(
         &mut self,
-        frame: &mut Frame<'g>,
-        region: &'g Region,
+        frame: &mut SdfgFrame<'g>,
+        region: &'g ControlFlowRegion,
         condition: Value,
-        edges: [&'g Transition; 2],
+        edges: [&'g InterstateEdge; 2],
         until: Option<usize>,
     ) -> Done<Option<usize>> {
         let reached = edges.map(|e| reachable(region, e.to, until));
@@ -187,7 +187,7 @@ impl Reader {
         Ok(meet)
     }
 
-    fn branches<'g>(&mut self, frame: &mut Frame<'g>, branches: &'g [(Option<Ast>, Region)]) -> Done<()> {
+    fn branches<'g>(&mut self, frame: &mut SdfgFrame<'g>, branches: &'g [(Option<PythonExpr>, ControlFlowRegion)]) -> Done<()> {
         let Some(((condition, body), rest)) = branches.split_first() else { return Ok(()) };
         let condition = match condition {
             None => Value::Number(1.0),
@@ -206,7 +206,7 @@ impl Reader {
     }
 
     /// Each element is that of the way that was taken.
-    fn merge<'g>(&mut self, frame: &mut Frame<'g>, condition: &Value, one: Frame<'g>, two: Frame<'g>) -> Done<()> {
+    fn merge<'g>(&mut self, frame: &mut SdfgFrame<'g>, condition: &Value, one: SdfgFrame<'g>, two: SdfgFrame<'g>) -> Done<()> {
         let names: IndexSet<String> = one.slots.keys().chain(two.slots.keys()).cloned().collect();
         for name in names {
             let slot = match (one.slots.get(&name), two.slots.get(&name)) {
@@ -219,7 +219,7 @@ impl Reader {
         }
         // Symbols that differ are unknown from here on.
         frame.symbols.retain(|name, symbol| {
-            let same = |other: &Frame| other.symbols.get(name).is_some_and(|own| format!("{own:?}") == format!("{symbol:?}"));
+            let same = |other: &SdfgFrame| other.symbols.get(name).is_some_and(|own| format!("{own:?}") == format!("{symbol:?}"));
             same(&one) && same(&two)
         });
         Ok(())
@@ -232,7 +232,7 @@ impl Reader {
         }
         let sizes: Vec<i64> = slot.axes.iter().map(|id| self.made.indices.sizes[*id]).collect();
         let axes = self.made.fresh(&sizes);
-        let at: Vec<Integer> = axes.iter().map(|id| Integer::index(*id)).collect();
+        let at: Vec<AffineInteger> = axes.iter().map(|id| AffineInteger::index(*id)).collect();
         let mut of = |slot: &SlotRef| -> Done<Value> {
             if slot.borrow().body == Some(Value::Undefined) { Ok(Value::Undefined) } else { self.made.element(slot, &at) }
         };
@@ -241,25 +241,25 @@ impl Reader {
             (Value::Undefined, only) | (only, Value::Undefined) => only,
             (one, two) => Value::choice(condition.clone(), one, two),
         };
-        Ok(Rc::new(RefCell::new(Slot { axes, body: Some(body), prior: None, writes: None, ..slot })))
+        Ok(Rc::new(RefCell::new(ContainerContent { axes, body: Some(body), prior: None, writes: None, ..slot })))
     }
 }
 
 pub fn symbol(value: Value) -> Symbol {
     match value {
         Value::Integer(integer) => Symbol::Integer(integer),
-        Value::Number(n) if n.fract() == 0.0 && n.abs() < 1e15 => Symbol::Integer(Integer::number(n as i64)),
+        Value::Number(n) if n.fract() == 0.0 && n.abs() < 1e15 => Symbol::Integer(AffineInteger::number(n as i64)),
         other => Symbol::Value(other),
     }
 }
 
 /// The same program, whose containers change by themselves from here on.
-pub fn forked<'g>(frame: &Frame<'g>) -> Frame<'g> {
-    Frame { sdfg: frame.sdfg, slots: frame.slots.clone(), symbols: frame.symbols.clone(), path: frame.path.clone() }
+pub fn forked<'g>(frame: &SdfgFrame<'g>) -> SdfgFrame<'g> {
+    SdfgFrame { sdfg: frame.sdfg, slots: frame.slots.clone(), symbols: frame.symbols.clone(), path: frame.path.clone() }
 }
 
 /// Blocks that one leads to, itself included, around another one.
-fn reachable(region: &Region, from: usize, without: Option<usize>) -> BTreeSet<usize> {
+fn reachable(region: &ControlFlowRegion, from: usize, without: Option<usize>) -> BTreeSet<usize> {
     let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
     while let Some(n) = open.pop() {
         if Some(n) != without && seen.insert(n) {
@@ -270,7 +270,7 @@ fn reachable(region: &Region, from: usize, without: Option<usize>) -> BTreeSet<u
 }
 
 /// The blocks of the loop that a state decides about.
-pub fn looped(region: &Region, header: usize) -> BTreeSet<usize> {
+pub fn looped(region: &ControlFlowRegion, header: usize) -> BTreeSet<usize> {
     let around = reachable(region, region.start, Some(header));
     let mut open: Vec<usize> = region.edges.iter().filter(|e| e.to == header && !around.contains(&e.from)).map(|e| e.from).collect();
     // An edge to the first block comes from outside where nothing leads back to it.
@@ -286,8 +286,8 @@ pub fn looped(region: &Region, header: usize) -> BTreeSet<usize> {
 }
 
 /// The loop of states that a block decides about, and the edge that leaves it.
-fn guarded(region: &Region, header: usize) -> Option<(Counted<'_>, usize)> {
-    let Kind::State(State { nodes, .. }) = &region.blocks[header].kind else { return None };
+fn guarded(region: &ControlFlowRegion, header: usize) -> Option<(Counted<'_>, usize)> {
+    let ControlBlockKind::State(DataflowState { nodes, .. }) = &region.blocks[header].kind else { return None };
     if !nodes.is_empty() {
         return None;
     }
@@ -301,7 +301,7 @@ fn guarded(region: &Region, header: usize) -> Option<(Counted<'_>, usize)> {
     };
     let condition = match (&region.edges[body].condition, &region.edges[exit].condition) {
         (Some(condition), _) => condition.clone(),
-        (None, Some(condition)) => Ast::Not(Box::new(condition.clone())),
+        (None, Some(condition)) => PythonExpr::Not(Box::new(condition.clone())),
         (None, None) => return None,
     };
     let mut back = region.edges.iter().filter(|e| e.to == header && inside.contains(&e.from));
@@ -310,19 +310,19 @@ fn guarded(region: &Region, header: usize) -> Option<(Counted<'_>, usize)> {
     condition.names(&mut mentioned);
     let (name, next) =
         first.assignments.iter().find_map(|(name, ast)| Some((name, ast.as_ref().ok()?)).filter(|(name, _)| mentioned.contains(*name)))?;
-    let same = |e: &Transition| e.assignments.iter().any(|(own, ast)| own == name && ast.as_ref() == Ok(next));
+    let same = |e: &InterstateEdge| e.assignments.iter().any(|(own, ast)| own == name && ast.as_ref() == Ok(next));
     if !back.all(same) {
         return None;
     }
     let label = region.blocks[header].label.clone();
-    let body = Body::Guarded(region, body, header);
+    let body = LoopBody::Guarded(region, body, header);
     Some((Counted { label, name: name.clone(), condition, next: next.clone(), inverted: false, body }, exit))
 }
 
 /// How often containers are named by blocks: by access nodes, conditions and assignments.
-pub fn named(region: &Region, only: Option<&BTreeSet<usize>>, found: &mut IndexMap<String, usize>) {
+pub fn named(region: &ControlFlowRegion, only: Option<&BTreeSet<usize>>, found: &mut IndexMap<String, usize>) {
     let within = |n: usize| only.is_none_or(|only| only.contains(&n));
-    let mut words = |ast: &Ast| {
+    let mut words = |ast: &PythonExpr| {
         let mut names = IndexSet::new();
         ast.names(&mut names);
         names.into_iter().for_each(|name| *found.entry(name).or_insert(0) += 1);
@@ -333,47 +333,54 @@ pub fn named(region: &Region, only: Option<&BTreeSet<usize>>, found: &mut IndexM
     }
     for (_, block) in region.blocks.iter().enumerate().filter(|(n, _)| within(*n)) {
         match &block.kind {
-            Kind::Loop(of) => [Some(&of.condition), of.begin.as_ref(), of.next.as_ref()].into_iter().flatten().for_each(&mut words),
-            Kind::Branches(branches) => branches.iter().filter_map(|(condition, _)| condition.as_ref()).for_each(&mut words),
+            ControlBlockKind::Loop(of) => {
+                [Some(&of.condition), of.begin.as_ref(), of.next.as_ref()].into_iter().flatten().for_each(&mut words)
+            }
+            ControlBlockKind::Branches(branches) => branches.iter().filter_map(|(condition, _)| condition.as_ref()).for_each(&mut words),
             _ => {}
         }
     }
     for (_, block) in region.blocks.iter().enumerate().filter(|(n, _)| within(*n)) {
         match &block.kind {
-            Kind::State(state) => {
+            ControlBlockKind::State(state) => {
                 for node in &state.nodes {
                     if let NodeKind::Access(data) = &node.kind {
                         *found.entry(data.clone()).or_insert(0) += 1;
                     }
                 }
             }
-            Kind::Loop(of) => named(&of.body, None, found),
-            Kind::Branches(branches) => branches.iter().for_each(|(_, body)| named(body, None, found)),
-            Kind::Region(body) => named(body, None, found),
-            Kind::Other(_) => {}
+            ControlBlockKind::Loop(of) => named(&of.body, None, found),
+            ControlBlockKind::Branches(branches) => branches.iter().for_each(|(_, body)| named(body, None, found)),
+            ControlBlockKind::Region(body) => named(body, None, found),
+            ControlBlockKind::Other(_) => {}
         }
     }
 }
 
 /// Containers that are written, and symbols that are assigned, by blocks.
-pub fn changed(region: &Region, only: Option<&BTreeSet<usize>>, written: &mut IndexSet<String>, assigned: &mut IndexSet<String>) {
+pub fn changed(
+    region: &ControlFlowRegion,
+    only: Option<&BTreeSet<usize>>,
+    written: &mut IndexSet<String>,
+    assigned: &mut IndexSet<String>,
+) {
     let within = |n: usize| only.is_none_or(|only| only.contains(&n));
     for (_, block) in region.blocks.iter().enumerate().filter(|(n, _)| within(*n)) {
         match &block.kind {
-            Kind::State(state) => {
+            ControlBlockKind::State(state) => {
                 for edge in &state.edges {
                     if let NodeKind::Access(data) = &state.nodes[edge.to.0].kind {
                         written.insert(data.clone());
                     }
                 }
             }
-            Kind::Loop(of) => {
+            ControlBlockKind::Loop(of) => {
                 assigned.insert(of.variable.clone());
                 changed(&of.body, None, written, assigned);
             }
-            Kind::Branches(branches) => branches.iter().for_each(|(_, body)| changed(body, None, written, assigned)),
-            Kind::Region(body) => changed(body, None, written, assigned),
-            Kind::Other(_) => {}
+            ControlBlockKind::Branches(branches) => branches.iter().for_each(|(_, body)| changed(body, None, written, assigned)),
+            ControlBlockKind::Region(body) => changed(body, None, written, assigned),
+            ControlBlockKind::Other(_) => {}
         }
     }
     for edge in region.edges.iter().filter(|e| within(e.from)) {

@@ -1,43 +1,43 @@
 //! Python as values: names are operands, symbols and containers.
 
-use super::frame::{Frame, Symbol};
-use super::integer::Integer;
-use super::python::{Ast, Statement};
-use super::slot::{Made, SlotRef, Stop, stop};
-use super::value::{Combine, Op, Value};
+use super::frame::{SdfgFrame, Symbol};
+use super::integer::AffineInteger;
+use super::python::{PythonExpr, PythonStatement};
+use super::slot::{Made, SlotRef, UnreadReason, stop};
+use super::value::{BinaryOperator, ReductionOperator, Value};
 use indexmap::IndexMap;
 
 /// What a connector of a tasklet holds.
 #[derive(Clone)]
-pub enum Operand {
+pub enum TaskletOperand {
     Value(Value),
     /// A part of a container: where it begins, and its steps.
-    Part(SlotRef, Vec<(Integer, Integer)>, Vec<bool>),
+    Part(SlotRef, Vec<(AffineInteger, AffineInteger)>, Vec<bool>),
 }
 
 /// Names of a tasklet: its operands, and what it has assigned.
 #[derive(Clone, Default)]
 pub struct Names {
-    pub operands: IndexMap<String, Operand>,
+    pub operands: IndexMap<String, TaskletOperand>,
     pub values: IndexMap<String, Value>,
     /// Elements that the code itself picks to write: connector, subscripts, value.
-    pub picked: Vec<(String, Vec<Integer>, Value)>,
+    pub picked: Vec<(String, Vec<AffineInteger>, Value)>,
 }
 
-pub type Evaluated = Result<Value, Stop>;
+pub type Evaluated = Result<Value, UnreadReason>;
 
 /// An expression as a value.
 ///
 /// # Errors
 /// Functions and forms that recipes lack, with their names.
-pub fn value(made: &mut Made, frame: &Frame, names: &Names, ast: &Ast) -> Evaluated {
+pub fn value(made: &mut Made, frame: &SdfgFrame, names: &Names, ast: &PythonExpr) -> Evaluated {
     let indices = |made: &Made| made.indices.clone();
     Ok(match ast {
-        Ast::Number(n) => Value::Number(*n),
-        Ast::Name(name) => self::name(made, frame, names, name)?,
-        Ast::Negative(of) => value(made, frame, names, of)?.negative(),
-        Ast::Not(of) => value(made, frame, names, of)?.not(),
-        Ast::Choice(condition, a, b) => {
+        PythonExpr::Number(n) => Value::Number(*n),
+        PythonExpr::Name(name) => self::name(made, frame, names, name)?,
+        PythonExpr::Negative(of) => value(made, frame, names, of)?.negative(),
+        PythonExpr::Not(of) => value(made, frame, names, of)?.not(),
+        PythonExpr::Choice(condition, a, b) => {
             let condition = value(made, frame, names, condition)?.truth();
             match condition.number() {
                 Some(0.0) => value(made, frame, names, b)?,
@@ -45,54 +45,54 @@ pub fn value(made: &mut Made, frame: &Frame, names: &Names, ast: &Ast) -> Evalua
                 None => Value::choice(condition, value(made, frame, names, a)?, value(made, frame, names, b)?),
             }
         }
-        Ast::Binary(op, a, b) => {
+        PythonExpr::Binary(op, a, b) => {
             let (a, b) = (value(made, frame, names, a)?, value(made, frame, names, b)?);
             let plain = match *op {
                 "and" => return Ok(Value::both(a, b)),
                 "or" => return Ok(Value::either(a, b)),
-                "+" => Op::Add,
-                "-" => Op::Sub,
-                "*" => Op::Mul,
-                "**" => Op::Pow,
-                "<" => Op::Lt,
-                "<=" => Op::Le,
-                ">" => Op::Gt,
-                ">=" => Op::Ge,
-                "==" => Op::Eq,
-                "!=" => Op::Ne,
+                "+" => BinaryOperator::Add,
+                "-" => BinaryOperator::Sub,
+                "*" => BinaryOperator::Mul,
+                "**" => BinaryOperator::Pow,
+                "<" => BinaryOperator::Lt,
+                "<=" => BinaryOperator::Le,
+                ">" => BinaryOperator::Gt,
+                ">=" => BinaryOperator::Ge,
+                "==" => BinaryOperator::Eq,
+                "!=" => BinaryOperator::Ne,
                 "//" => return Ok(floor_div(made, a, b)),
                 "%" => return Ok(remainder(made, a, b, false)),
-                "/" => Op::Div,
+                "/" => BinaryOperator::Div,
                 other => return stop(format!("`{other}` is not read")),
             };
             Value::compared(plain, a, b, &indices(made))
         }
-        Ast::Call(name, arguments) => call(made, frame, names, name, arguments)?,
-        Ast::Subscript(name, at) => {
+        PythonExpr::Call(name, arguments) => call(made, frame, names, name, arguments)?,
+        PythonExpr::Subscript(name, at) => {
             let at = at.iter().map(|ast| integer(made, frame, names, ast)).collect::<Result<Vec<_>, _>>()?;
             match names.operands.get(name) {
-                Some(Operand::Part(slot, begins, dropped)) => picked(made, slot, begins, dropped, &at)?,
-                Some(Operand::Value(value)) if at.iter().all(|i| i.constant() == Some(0)) => value.clone(),
-                Some(Operand::Value(_)) => return stop(format!("`{name}` is one element, and its code picks another one")),
+                Some(TaskletOperand::Part(slot, begins, dropped)) => picked(made, slot, begins, dropped, &at)?,
+                Some(TaskletOperand::Value(value)) if at.iter().all(|i| i.constant() == Some(0)) => value.clone(),
+                Some(TaskletOperand::Value(_)) => return stop(format!("`{name}` is one element, and its code picks another one")),
                 None => {
-                    let slot = frame.slots.get(name).cloned().ok_or_else(|| Stop::Why(format!("`{name}` is not declared")))?;
+                    let slot = frame.slots.get(name).cloned().ok_or_else(|| UnreadReason::Why(format!("`{name}` is not declared")))?;
                     made.element(&slot, &at)?
                 }
             }
         }
-        Ast::Lambda(..) => return stop("a lambda stands where a value is expected"),
+        PythonExpr::Lambda(..) => return stop("a lambda stands where a value is expected"),
     })
 }
 
 /// The element of a part that code picks.
-fn picked(made: &mut Made, slot: &SlotRef, begins: &[(Integer, Integer)], dropped: &[bool], at: &[Integer]) -> Evaluated {
+fn picked(made: &mut Made, slot: &SlotRef, begins: &[(AffineInteger, AffineInteger)], dropped: &[bool], at: &[AffineInteger]) -> Evaluated {
     let mut open = at.iter();
     let all = at.len() == begins.len();
     let mut places = vec![];
     for ((begin, step), dropped) in begins.iter().zip(dropped) {
         let own = if all || !dropped { open.next() } else { None };
-        let factor = step.constant().ok_or_else(|| Stop::Why("the step of a subset depends on an index".into()))?;
-        places.push(begin.clone().plus(own.unwrap_or(&Integer::number(0)), factor));
+        let factor = step.constant().ok_or_else(|| UnreadReason::Why("the step of a subset depends on an index".into()))?;
+        places.push(begin.clone().plus(own.unwrap_or(&AffineInteger::number(0)), factor));
     }
     if open.next().is_some() {
         return stop("its code has more subscripts than the memlet has axes");
@@ -100,16 +100,16 @@ fn picked(made: &mut Made, slot: &SlotRef, begins: &[(Integer, Integer)], droppe
     made.element(slot, &places)
 }
 
-fn name(made: &mut Made, frame: &Frame, names: &Names, name: &str) -> Evaluated {
+fn name(made: &mut Made, frame: &SdfgFrame, names: &Names, name: &str) -> Evaluated {
     if let Some(value) = names.values.get(name) {
         return Ok(value.clone());
     }
     match names.operands.get(name) {
-        Some(Operand::Value(value)) => return Ok(value.clone()),
-        Some(Operand::Part(slot, begins, dropped)) if begins.iter().zip(dropped).all(|(_, dropped)| *dropped) => {
+        Some(TaskletOperand::Value(value)) => return Ok(value.clone()),
+        Some(TaskletOperand::Part(slot, begins, dropped)) if begins.iter().zip(dropped).all(|(_, dropped)| *dropped) => {
             return picked(made, slot, begins, dropped, &[]);
         }
-        Some(Operand::Part(..)) => return stop(format!("`{name}` is several elements, and its code computes with all at once")),
+        Some(TaskletOperand::Part(..)) => return stop(format!("`{name}` is several elements, and its code computes with all at once")),
         None => {}
     }
     match frame.symbols.get(name) {
@@ -120,12 +120,12 @@ fn name(made: &mut Made, frame: &Frame, names: &Names, name: &str) -> Evaluated 
     match (frame.slots.get(name).cloned(), name) {
         (Some(slot), _) => {
             let rank = slot.borrow().axes.len();
-            made.element(&slot, &vec![Integer::number(0); rank])
+            made.element(&slot, &vec![AffineInteger::number(0); rank])
         }
         (None, "pi") => Ok(Value::Number(std::f64::consts::PI)),
         (None, "e") => Ok(Value::Number(std::f64::consts::E)),
         (None, "inf" | "INFINITY") => Ok(Value::Number(f64::INFINITY)),
-        (None, "nan" | "NAN") => Ok(Value::binary(Op::Sub, Value::Number(f64::INFINITY), Value::Number(f64::INFINITY))),
+        (None, "nan" | "NAN") => Ok(Value::binary(BinaryOperator::Sub, Value::Number(f64::INFINITY), Value::Number(f64::INFINITY))),
         _ if frame.sdfg.symbols.iter().any(|symbol| symbol == name) => {
             stop(format!("the symbol `{name}` has no value there; if it is a size, give it, as --set {name}=8"))
         }
@@ -142,7 +142,7 @@ fn floor_div(made: &Made, a: Value, b: Value) -> Value {
             return Value::Number((n / divisor).floor());
         }
     }
-    Value::call("floor", Value::binary(Op::Div, a, b))
+    Value::call("floor", Value::binary(BinaryOperator::Div, a, b))
 }
 
 /// The remainder of a quotient that is rounded down, or, as in C, to 0.
@@ -154,18 +154,18 @@ fn remainder(made: &Made, a: Value, b: Value, down: bool) -> Value {
     };
     let quotient = match down || is_positive {
         true => floor_div(made, a.clone(), b.clone()),
-        false => truncated(made, Value::binary(Op::Div, a.clone(), b.clone())),
+        false => truncated(made, Value::binary(BinaryOperator::Div, a.clone(), b.clone())),
     };
-    Value::binary(Op::Sub, a, Value::compared(Op::Mul, quotient, b, &made.indices))
+    Value::binary(BinaryOperator::Sub, a, Value::compared(BinaryOperator::Mul, quotient, b, &made.indices))
 }
 
-fn call(made: &mut Made, frame: &Frame, names: &Names, name: &str, arguments: &[Ast]) -> Evaluated {
+fn call(made: &mut Made, frame: &SdfgFrame, names: &Names, name: &str, arguments: &[PythonExpr]) -> Evaluated {
     let arguments = arguments.iter().map(|ast| value(made, frame, names, ast)).collect::<Result<Vec<_>, _>>()?;
-    let several = |op: Op| arguments.iter().cloned().reduce(|a, b| Value::compared(op, a, b, &made.indices));
-    let none = || Stop::Why(format!("`{name}` has no operand"));
+    let several = |op: BinaryOperator| arguments.iter().cloned().reduce(|a, b| Value::compared(op, a, b, &made.indices));
+    let none = || UnreadReason::Why(format!("`{name}` has no operand"));
     match name {
-        "max" | "Max" | "maximum" | "fmax" => return several(Op::Max).ok_or_else(none),
-        "min" | "Min" | "minimum" | "fmin" => return several(Op::Min).ok_or_else(none),
+        "max" | "Max" | "maximum" | "fmax" => return several(BinaryOperator::Max).ok_or_else(none),
+        "min" | "Min" | "minimum" | "fmin" => return several(BinaryOperator::Min).ok_or_else(none),
         _ => {}
     }
     let number = Value::Number;
@@ -188,27 +188,31 @@ fn call(made: &mut Made, frame: &Frame, names: &Names, name: &str, arguments: &[
         ("fabs" | "absolute", [x]) => Ok(Value::call("abs", x.clone())),
         ("ceil" | "ceiling", [x]) if made.is_integral(x) => Ok(x.clone()),
         ("ceil" | "ceiling", [x]) => Ok(Value::call("floor", x.clone().negative()).negative()),
-        ("expm1", [x]) => Ok(Value::binary(Op::Sub, Value::call("exp", x.clone()), number(1.0))),
-        ("exp2", [x]) => Ok(Value::binary(Op::Pow, number(2.0), x.clone())),
-        ("log2", [x]) => Ok(Value::binary(Op::Mul, Value::call("log", x.clone()), number(std::f64::consts::LOG2_E))),
-        ("log10", [x]) => Ok(Value::binary(Op::Mul, Value::call("log", x.clone()), number(std::f64::consts::LOG10_E))),
-        ("tan", [x]) => Ok(Value::binary(Op::Div, Value::call("sin", x.clone()), Value::call("cos", x.clone()))),
+        ("expm1", [x]) => Ok(Value::binary(BinaryOperator::Sub, Value::call("exp", x.clone()), number(1.0))),
+        ("exp2", [x]) => Ok(Value::binary(BinaryOperator::Pow, number(2.0), x.clone())),
+        ("log2", [x]) => Ok(Value::binary(BinaryOperator::Mul, Value::call("log", x.clone()), number(std::f64::consts::LOG2_E))),
+        ("log10", [x]) => Ok(Value::binary(BinaryOperator::Mul, Value::call("log", x.clone()), number(std::f64::consts::LOG10_E))),
+        ("tan", [x]) => Ok(Value::binary(BinaryOperator::Div, Value::call("sin", x.clone()), Value::call("cos", x.clone()))),
         ("cosh" | "sinh", [x]) => {
             let (up, down) = (Value::call("exp", x.clone()), Value::call("exp", x.clone().negative()));
-            let op = if name == "cosh" { Op::Add } else { Op::Sub };
-            Ok(Value::binary(op, Value::binary(Op::Mul, number(0.5), up), Value::binary(Op::Mul, number(0.5), down)))
+            let op = if name == "cosh" { BinaryOperator::Add } else { BinaryOperator::Sub };
+            Ok(Value::binary(
+                op,
+                Value::binary(BinaryOperator::Mul, number(0.5), up),
+                Value::binary(BinaryOperator::Mul, number(0.5), down),
+            ))
         }
-        ("square", [x]) => Ok(Value::binary(Op::Mul, x.clone(), x.clone())),
-        ("reciprocal", [x]) => Ok(Value::binary(Op::Div, number(1.0), x.clone())),
+        ("square", [x]) => Ok(Value::binary(BinaryOperator::Mul, x.clone(), x.clone())),
+        ("reciprocal", [x]) => Ok(Value::binary(BinaryOperator::Div, number(1.0), x.clone())),
         ("negative" | "__neg", [x]) => Ok(x.clone().negative()),
-        ("relu", [x]) => Ok(Value::binary(Op::Max, number(0.0), x.clone())),
+        ("relu", [x]) => Ok(Value::binary(BinaryOperator::Max, number(0.0), x.clone())),
         ("logical_not" | "Not", [x]) => Ok(x.clone().not()),
-        ("isnan", [x]) => Ok(Value::binary(Op::Ne, x.clone(), x.clone())),
+        ("isnan", [x]) => Ok(Value::binary(BinaryOperator::Ne, x.clone(), x.clone())),
         ("sign" | "sgn", [x]) => {
-            let below = Value::binary(Op::Lt, x.clone(), number(0.0));
-            Ok(Value::binary(Op::Sub, Value::binary(Op::Gt, x.clone(), number(0.0)), below))
+            let below = Value::binary(BinaryOperator::Lt, x.clone(), number(0.0));
+            Ok(Value::binary(BinaryOperator::Sub, Value::binary(BinaryOperator::Gt, x.clone(), number(0.0)), below))
         }
-        ("pow" | "power" | "ipow", [a, b]) => Ok(Value::binary(Op::Pow, a.clone(), b.clone())),
+        ("pow" | "power" | "ipow", [a, b]) => Ok(Value::binary(BinaryOperator::Pow, a.clone(), b.clone())),
         ("int_floor" | "floor_divide", [a, b]) => Ok(floor_div(made, a.clone(), b.clone())),
         ("int_ceil" | "int_ceiling", [a, b]) => Ok(floor_div(made, a.clone().negative(), b.clone()).negative()),
         ("Mod" | "PyMod" | "mod" | "remainder" | "py_mod", [a, b]) => Ok(remainder(made, a.clone(), b.clone(), true)),
@@ -229,7 +233,7 @@ pub fn truncated(made: &Made, x: Value) -> Value {
         Value::Number(n) => Value::Number(n.trunc()),
         x if made.is_integral(&x) => x,
         x => {
-            let below = Value::binary(Op::Lt, x.clone(), Value::Number(0.0));
+            let below = Value::binary(BinaryOperator::Lt, x.clone(), Value::Number(0.0));
             let up = Value::call("floor", x.clone().negative()).negative();
             Value::choice(below, up, Value::call("floor", x))
         }
@@ -240,7 +244,7 @@ pub fn truncated(made: &Made, x: Value) -> Value {
 ///
 /// # Errors
 /// What is not affine.
-pub fn integer(made: &mut Made, frame: &Frame, names: &Names, ast: &Ast) -> Result<Integer, Stop> {
+pub fn integer(made: &mut Made, frame: &SdfgFrame, names: &Names, ast: &PythonExpr) -> Result<AffineInteger, UnreadReason> {
     let (numerator, denominator) = rational(made, frame, names, ast)?;
     if numerator.constant % denominator == 0 && numerator.terms.iter().all(|(_, by)| by % denominator == 0) {
         return Ok(numerator.floor_div(denominator, &made.indices));
@@ -249,26 +253,28 @@ pub fn integer(made: &mut Made, frame: &Frame, names: &Names, ast: &Ast) -> Resu
 }
 
 /// An expression as a whole number over indices, divided by a positive number.
-fn rational(made: &mut Made, frame: &Frame, names: &Names, ast: &Ast) -> Result<(Integer, i64), Stop> {
+fn rational(made: &mut Made, frame: &SdfgFrame, names: &Names, ast: &PythonExpr) -> Result<(AffineInteger, i64), UnreadReason> {
     match ast {
-        Ast::Call(name, arguments) if matches!(name.as_str(), "floor" | "ceiling" | "int_ceil" | "int_floor") && !arguments.is_empty() => {
+        PythonExpr::Call(name, arguments)
+            if matches!(name.as_str(), "floor" | "ceiling" | "int_ceil" | "int_floor") && !arguments.is_empty() =>
+        {
             let (of, mut divisor) = rational(made, frame, names, &arguments[0])?;
             if let Some(ast) = arguments.get(1) {
                 let by = integer(made, frame, names, ast)?.constant().filter(|by| *by > 0);
-                divisor *= by.ok_or_else(|| Stop::Why("a subscript is divided by what is no positive number".into()))?;
+                divisor *= by.ok_or_else(|| UnreadReason::Why("a subscript is divided by what is no positive number".into()))?;
             }
             let up = name.ends_with("ceil") || name == "ceiling";
             let quotient = if up { of.times(-1).floor_div(divisor, &made.indices).times(-1) } else { of.floor_div(divisor, &made.indices) };
             return Ok((quotient, 1));
         }
-        Ast::Binary("/", a, b) => {
+        PythonExpr::Binary("/", a, b) => {
             let ((a, below), by) = (rational(made, frame, names, a)?, integer(made, frame, names, b)?);
             return match by.constant() {
                 Some(by) if by > 0 => Ok((a, below * by)),
                 _ => stop("a subscript is divided by what is no positive number"),
             };
         }
-        Ast::Binary(op @ ("+" | "-" | "*"), a, b) => {
+        PythonExpr::Binary(op @ ("+" | "-" | "*"), a, b) => {
             let ((a, below), (b, under)) = (rational(made, frame, names, a)?, rational(made, frame, names, b)?);
             return match (*op, a.constant(), b.constant()) {
                 ("+", ..) => Ok((a.times(under).plus(&b, below), below * under)),
@@ -278,7 +284,7 @@ fn rational(made: &mut Made, frame: &Frame, names: &Names, ast: &Ast) -> Result<
                 _ => stop("a subscript holds a product of two indices"),
             };
         }
-        Ast::Negative(of) => {
+        PythonExpr::Negative(of) => {
             let (of, below) = rational(made, frame, names, of)?;
             return Ok((of.times(-1), below));
         }
@@ -286,12 +292,12 @@ fn rational(made: &mut Made, frame: &Frame, names: &Names, ast: &Ast) -> Result<
     }
     let found = value(made, frame, names, ast)?;
     match found {
-        Value::Number(n) if n.fract() == 0.0 && n.abs() < 1e15 => Ok((Integer::number(n as i64), 1)),
+        Value::Number(n) if n.fract() == 0.0 && n.abs() < 1e15 => Ok((AffineInteger::number(n as i64), 1)),
         Value::Integer(integer) => Ok((integer, 1)),
         Value::Where(..) | Value::Read { .. } | Value::Binary(..) | Value::Call(..) | Value::Carried(..) if has_element(&found) => {
             Ok((made.row(found, "at"), 1))
         }
-        Value::Binary(Op::Max | Op::Min, ..) => stop("a subscript holds the larger or smaller of two indices"),
+        Value::Binary(BinaryOperator::Max | BinaryOperator::Min, ..) => stop("a subscript holds the larger or smaller of two indices"),
         _ => stop("a subscript is no sum of multiples of indices"),
     }
 }
@@ -304,10 +310,10 @@ fn has_element(value: &Value) -> bool {
 ///
 /// # Errors
 /// What recipes lack.
-pub fn run(made: &mut Made, frame: &Frame, names: &mut Names, code: &[Statement]) -> Result<(), Stop> {
+pub fn run(made: &mut Made, frame: &SdfgFrame, names: &mut Names, code: &[PythonStatement]) -> Result<(), UnreadReason> {
     for statement in code {
         match statement {
-            Statement::Assign(name, at, ast) => {
+            PythonStatement::Assign(name, at, ast) => {
                 let found = value(made, frame, names, ast)?;
                 if at.is_empty() {
                     names.values.insert(name.clone(), found);
@@ -316,7 +322,7 @@ pub fn run(made: &mut Made, frame: &Frame, names: &mut Names, code: &[Statement]
                 let at = at.iter().map(|ast| integer(made, frame, names, ast)).collect::<Result<Vec<_>, _>>()?;
                 names.picked.push((name.clone(), at, found));
             }
-            Statement::If(condition, then, otherwise) => {
+            PythonStatement::If(condition, then, otherwise) => {
                 let condition = value(made, frame, names, condition)?.truth();
                 if let Some(known) = condition.number() {
                     run(made, frame, names, if known != 0.0 { then } else { otherwise })?;
@@ -350,22 +356,22 @@ pub fn run(made: &mut Made, frame: &Frame, names: &mut Names, code: &[Statement]
 ///
 /// # Errors
 /// Another function.
-pub fn combine(wcr: &str) -> Result<Combine, Stop> {
-    let fault = || Stop::Why(format!("its wcr `{wcr}` is none of sum, product, max and min"));
-    let Ok(Ast::Lambda(names, body)) = super::python::expression(wcr.trim()) else { return Err(fault()) };
+pub fn combine(wcr: &str) -> Result<ReductionOperator, UnreadReason> {
+    let fault = || UnreadReason::Why(format!("its wcr `{wcr}` is none of sum, product, max and min"));
+    let Ok(PythonExpr::Lambda(names, body)) = super::python::expression(wcr.trim()) else { return Err(fault()) };
     let [x, y] = names.as_slice() else { return Err(fault()) };
-    let pair = |a: &Ast, b: &Ast| {
-        let named = |ast: &Ast, name: &str| matches!(ast, Ast::Name(own) if own == name);
+    let pair = |a: &PythonExpr, b: &PythonExpr| {
+        let named = |ast: &PythonExpr, name: &str| matches!(ast, PythonExpr::Name(own) if own == name);
         (named(a, x) && named(b, y)) || (named(a, y) && named(b, x))
     };
     match *body {
-        Ast::Binary("+", a, b) if pair(&a, &b) => Ok(Combine::Sum),
-        Ast::Binary("*", a, b) if pair(&a, &b) => Ok(Combine::Product),
-        Ast::Binary("or", a, b) if pair(&a, &b) => Ok(Combine::Max),
-        Ast::Binary("and", a, b) if pair(&a, &b) => Ok(Combine::Min),
-        Ast::Call(name, of) if of.len() == 2 && pair(&of[0], &of[1]) => match name.as_str() {
-            "max" | "Max" | "maximum" => Ok(Combine::Max),
-            "min" | "Min" | "minimum" => Ok(Combine::Min),
+        PythonExpr::Binary("+", a, b) if pair(&a, &b) => Ok(ReductionOperator::Sum),
+        PythonExpr::Binary("*", a, b) if pair(&a, &b) => Ok(ReductionOperator::Product),
+        PythonExpr::Binary("or", a, b) if pair(&a, &b) => Ok(ReductionOperator::Max),
+        PythonExpr::Binary("and", a, b) if pair(&a, &b) => Ok(ReductionOperator::Min),
+        PythonExpr::Call(name, of) if of.len() == 2 && pair(&of[0], &of[1]) => match name.as_str() {
+            "max" | "Max" | "maximum" => Ok(ReductionOperator::Max),
+            "min" | "Min" | "minimum" => Ok(ReductionOperator::Min),
             _ => Err(fault()),
         },
         _ => Err(fault()),

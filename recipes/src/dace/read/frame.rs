@@ -1,10 +1,10 @@
 //! A program under way: an SDFG, what its containers hold, and what its symbols are.
 
 use super::evaluate::{self, Names};
-use super::graph::{Array, Memlet, Range, Sdfg};
-use super::integer::{Id, Integer};
-use super::python::Ast;
-use super::slot::{Made, Slot, SlotRef, Stop, stop};
+use super::graph::{Array, DaceMemlet, DaceSdfg, SubsetRange};
+use super::integer::{AffineInteger, Id};
+use super::python::PythonExpr;
+use super::slot::{ContainerContent, Made, SlotRef, UnreadReason, stop};
 use super::value::Value;
 use indexmap::IndexMap;
 use std::cell::RefCell;
@@ -12,12 +12,12 @@ use std::rc::Rc;
 
 #[derive(Clone, Debug)]
 pub enum Symbol {
-    Integer(Integer),
+    Integer(AffineInteger),
     Value(Value),
 }
 
-pub struct Frame<'g> {
-    pub sdfg: &'g Sdfg,
+pub struct SdfgFrame<'g> {
+    pub sdfg: &'g DaceSdfg,
     pub slots: IndexMap<String, SlotRef>,
     pub symbols: IndexMap<String, Symbol>,
     /// Where the program stands, for messages: `state s0` or `nested SDFG f, state s1`.
@@ -26,7 +26,7 @@ pub struct Frame<'g> {
 
 /// One problem: where it is, and what to do.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Problem {
+pub struct UnreadNode {
     pub state: String,
     pub node: String,
     pub why: String,
@@ -36,7 +36,7 @@ pub struct Problem {
 #[derive(Default)]
 pub struct Reader {
     pub made: Made,
-    pub problems: Vec<Problem>,
+    pub problems: Vec<UnreadNode>,
     /// Whether all loops are written out.
     pub unrolled: bool,
     /// Whether arrays of nested SDFGs begin where the whole array around them does, as in 2.x; in 1.x they begin where the memlet does.
@@ -45,24 +45,24 @@ pub struct Reader {
 
 impl Reader {
     pub fn problem(&mut self, state: &str, node: &str, why: impl Into<String>) {
-        let problem = Problem { state: state.to_string(), node: node.to_string(), why: why.into() };
+        let problem = UnreadNode { state: state.to_string(), node: node.to_string(), why: why.into() };
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
     }
 
-    pub fn integer(&mut self, frame: &Frame, ast: &Ast) -> Result<Integer, Stop> {
+    pub fn integer(&mut self, frame: &SdfgFrame, ast: &PythonExpr) -> Result<AffineInteger, UnreadReason> {
         evaluate::integer(&mut self.made, frame, &Names::default(), ast)
     }
 
     /// The largest value of a size, which may depend on indices.
-    pub fn size(&mut self, frame: &Frame, ast: &Ast) -> Result<i64, Stop> {
+    pub fn size(&mut self, frame: &SdfgFrame, ast: &PythonExpr) -> Result<i64, UnreadReason> {
         // The largest of the least of two is at most either's.
-        if let Ast::Call(name, of) = ast
+        if let PythonExpr::Call(name, of) = ast
             && matches!(name.as_str(), "Min" | "min")
         {
             let sizes: Vec<i64> = of.iter().filter_map(|ast| self.size(frame, ast).ok()).collect();
-            return sizes.into_iter().min().ok_or_else(|| Stop::Why("a size is not known".into()));
+            return sizes.into_iter().min().ok_or_else(|| UnreadReason::Why("a size is not known".into()));
         }
         let integer = self.integer(frame, ast)?;
         match integer.bounds(&self.made.indices).1 {
@@ -71,12 +71,12 @@ impl Reader {
         }
     }
 
-    pub fn shape(&mut self, frame: &Frame, array: &Array) -> Result<Vec<i64>, Stop> {
+    pub fn shape(&mut self, frame: &SdfgFrame, array: &Array) -> Result<Vec<i64>, UnreadReason> {
         array.shape.iter().map(|ast| self.size(frame, ast)).collect()
     }
 
     /// Strides in elements; those of C where the file has none, or where they depend on indices.
-    pub fn strides(&mut self, frame: &Frame, array: &Array, shape: &[i64]) -> Vec<i64> {
+    pub fn strides(&mut self, frame: &SdfgFrame, array: &Array, shape: &[i64]) -> Vec<i64> {
         let given: Option<Vec<i64>> = array.strides.iter().map(|ast| self.integer(frame, ast).ok().and_then(|i| i.constant())).collect();
         given.filter(|given| given.len() == shape.len()).unwrap_or_else(|| packed(shape))
     }
@@ -85,7 +85,15 @@ impl Reader {
     pub fn empty(&mut self, name: &str, shape: &[i64], whole_shape: bool) -> SlotRef {
         let axes = self.made.fresh(shape);
         let body = Some(Value::Undefined);
-        Rc::new(RefCell::new(Slot { axes, body, name: name.to_string(), comment: String::new(), prior: None, writes: None, whole_shape }))
+        Rc::new(RefCell::new(ContainerContent {
+            axes,
+            body,
+            name: name.to_string(),
+            comment: String::new(),
+            prior: None,
+            writes: None,
+            whole_shape,
+        }))
     }
 
     /// A container whose elements are those of another one.
@@ -93,23 +101,24 @@ impl Reader {
         &mut self,
         name: &str,
         shape: &[i64],
-        f: impl FnOnce(&mut Self, &[Integer]) -> Result<Value, Stop>,
-    ) -> Result<SlotRef, Stop> {
+        f: impl FnOnce(&mut Self, &[AffineInteger]) -> Result<Value, UnreadReason>,
+    ) -> Result<SlotRef, UnreadReason> {
         let slot = self.empty(name, shape, false);
-        let places: Vec<Integer> = slot.borrow().axes.iter().map(|id| Integer::index(*id)).collect();
+        let places: Vec<AffineInteger> = slot.borrow().axes.iter().map(|id| AffineInteger::index(*id)).collect();
         let body = f(self, &places)?;
         slot.borrow_mut().body = Some(body);
         Ok(slot)
     }
 
     /// Where a subset begins, its steps, and which of its axes are one place.
-    pub fn subset(&mut self, frame: &Frame, ranges: &[Range]) -> Result<Subset, Stop> {
+    pub fn subset(&mut self, frame: &SdfgFrame, ranges: &[SubsetRange]) -> Result<Subset, UnreadReason> {
         let mut subset = Subset::default();
         for range in ranges {
             let begin = self.integer(frame, &range.start)?;
             let step = self.integer(frame, &range.step)?;
             let tile = self.integer(frame, &range.tile)?.constant().unwrap_or(1);
-            let step = step.constant().filter(|s| *s != 0).ok_or_else(|| Stop::Why("the step of a subset depends on an index".into()))?;
+            let step =
+                step.constant().filter(|s| *s != 0).ok_or_else(|| UnreadReason::Why("the step of a subset depends on an index".into()))?;
             if tile != 1 {
                 return stop("a subset has tiles within its range, which is not read");
             }
@@ -134,18 +143,18 @@ impl Reader {
     }
 
     /// The numbers of which an end is the least.
-    pub fn ends(&mut self, frame: &Frame, ast: &Ast) -> Result<Vec<Integer>, Stop> {
+    pub fn ends(&mut self, frame: &SdfgFrame, ast: &PythonExpr) -> Result<Vec<AffineInteger>, UnreadReason> {
         self.extremes(frame, ast, "Min")
     }
 
     /// The numbers of which an expression is the least, or the greatest.
-    pub fn extremes(&mut self, frame: &Frame, ast: &Ast, function: &str) -> Result<Vec<Integer>, Stop> {
+    pub fn extremes(&mut self, frame: &SdfgFrame, ast: &PythonExpr, function: &str) -> Result<Vec<AffineInteger>, UnreadReason> {
         match ast {
-            Ast::Call(name, of) if name.eq_ignore_ascii_case(function) => {
+            PythonExpr::Call(name, of) if name.eq_ignore_ascii_case(function) => {
                 let all = of.iter().map(|ast| self.extremes(frame, ast, function)).collect::<Result<Vec<_>, _>>()?;
                 Ok(all.into_iter().flatten().collect())
             }
-            Ast::Binary(op @ ("+" | "-"), a, b) => {
+            PythonExpr::Binary(op @ ("+" | "-"), a, b) => {
                 let (left, right) = (self.extremes(frame, a, function)?, self.integer(frame, b));
                 match right {
                     Ok(right) => Ok(left.into_iter().map(|l| l.plus(&right, if *op == "+" { 1 } else { -1 })).collect()),
@@ -162,11 +171,11 @@ impl Reader {
     }
 
     /// Places of an array, by how many elements they lie behind a place of it.
-    pub fn places(&self, begins: &[Integer], strides: &[i64], offset: &Integer) -> Vec<Integer> {
+    pub fn places(&self, begins: &[AffineInteger], strides: &[i64], offset: &AffineInteger) -> Vec<AffineInteger> {
         let mut address = begins.iter().zip(strides).fold(offset.clone(), |sum, (begin, stride)| sum.plus(begin, *stride));
         let mut order: Vec<usize> = (0..strides.len()).collect();
         order.sort_by_key(|n| std::cmp::Reverse(strides[*n]));
-        let mut places = vec![Integer::number(0); strides.len()];
+        let mut places = vec![AffineInteger::number(0); strides.len()];
         for (n, axis) in order.iter().enumerate() {
             let stride = strides[*axis].max(1);
             let last = n + 1 == order.len();
@@ -190,7 +199,7 @@ pub fn packed(shape: &[i64]) -> Vec<i64> {
 /// A subset: where it begins on each axis, how far its places are apart, and how many there are at most.
 #[derive(Clone, Debug, Default)]
 pub struct Subset {
-    pub begins: Vec<Integer>,
+    pub begins: Vec<AffineInteger>,
     pub steps: Vec<i64>,
     pub counts: Vec<i64>,
 }
@@ -201,14 +210,14 @@ impl Subset {
     }
 
     /// The place of a point of it.
-    pub fn at(&self, points: &[Integer]) -> Vec<Integer> {
+    pub fn at(&self, points: &[AffineInteger]) -> Vec<AffineInteger> {
         self.begins.iter().zip(&self.steps).zip(points).map(|((begin, step), point)| begin.clone().plus(point, *step)).collect()
     }
 }
 
-impl Memlet {
+impl DaceMemlet {
     /// The subset at one end of an edge, whose container this is; `other` is the one at the other end.
-    pub fn side(&self, container: &str, other: Option<&str>, is_source: bool) -> Option<&Vec<Range>> {
+    pub fn side(&self, container: &str, other: Option<&str>, is_source: bool) -> Option<&Vec<SubsetRange>> {
         let own = if is_source { &self.source } else { &self.destination };
         let is_own = self.data.as_deref() == Some(container);
         match is_own {
@@ -221,8 +230,8 @@ impl Memlet {
 }
 
 /// A write of all points of a subset.
-pub fn points(made: &mut Made, subset: &Subset) -> (Vec<Id>, Vec<Integer>) {
+pub fn points(made: &mut Made, subset: &Subset) -> (Vec<Id>, Vec<AffineInteger>) {
     let points = made.fresh(&subset.counts);
-    let at: Vec<Integer> = points.iter().map(|id| Integer::index(*id)).collect();
+    let at: Vec<AffineInteger> = points.iter().map(|id| AffineInteger::index(*id)).collect();
     (points, subset.at(&at))
 }

@@ -1,18 +1,18 @@
 //! The graph of a `.sdfg` file, of DaCe 1.x and 2.x: regions of blocks, states of nodes, and memlets between them.
 //!
-//! What has its usual value is left out of files by 2.x, and 1.x writes it all; every field is therefore optional here. Symbolic numbers are
-//! texts: `N - 1` in 1.x and `-1 + $N` in 2.x.
+//! What has its usual value is left out of files by 2.x, and 1.x writes it all; every field is therefore optional here. Symbolic
+//! numbers are texts: `N - 1` in 1.x and `-1 + $N` in 2.x.
 
-use super::python::{self, Ast, Statement};
+use super::python::{self, PythonExpr, PythonStatement};
 use indexmap::IndexMap;
 use serde_json::Value as Json;
 
-pub struct Sdfg {
+pub struct DaceSdfg {
     pub name: String,
     pub version: String,
     pub arrays: IndexMap<String, Array>,
     pub symbols: Vec<String>,
-    pub region: Region,
+    pub region: ControlFlowRegion,
 }
 
 #[derive(Clone, Debug)]
@@ -20,8 +20,8 @@ pub struct Array {
     /// `Array`, `Scalar`, `ArrayView`, …
     pub kind: String,
     pub dtype: String,
-    pub shape: Vec<Ast>,
-    pub strides: Vec<Ast>,
+    pub shape: Vec<PythonExpr>,
+    pub strides: Vec<PythonExpr>,
     pub transient: bool,
 }
 
@@ -36,50 +36,50 @@ impl Array {
 }
 
 /// Blocks and what follows on what.
-pub struct Region {
-    pub blocks: Vec<Block>,
-    pub edges: Vec<Transition>,
+pub struct ControlFlowRegion {
+    pub blocks: Vec<ControlBlock>,
+    pub edges: Vec<InterstateEdge>,
     pub start: usize,
 }
 
-pub struct Block {
+pub struct ControlBlock {
     pub label: String,
-    pub kind: Kind,
+    pub kind: ControlBlockKind,
 }
 
-pub enum Kind {
-    State(State),
-    Loop(Box<Loop>),
-    Branches(Vec<(Option<Ast>, Region)>),
-    Region(Region),
+pub enum ControlBlockKind {
+    State(DataflowState),
+    Loop(Box<LoopRegion>),
+    Branches(Vec<(Option<PythonExpr>, ControlFlowRegion)>),
+    Region(ControlFlowRegion),
     /// `BreakBlock` and others that leave a region.
     Other(String),
 }
 
-pub struct Loop {
-    pub body: Region,
+pub struct LoopRegion {
+    pub body: ControlFlowRegion,
     pub variable: String,
-    pub begin: Option<Ast>,
-    pub condition: Ast,
-    pub next: Option<Ast>,
+    pub begin: Option<PythonExpr>,
+    pub condition: PythonExpr,
+    pub next: Option<PythonExpr>,
     /// Whether the body runs once before the condition is asked.
     pub inverted: bool,
 }
 
-pub struct Transition {
+pub struct InterstateEdge {
     pub from: usize,
     pub to: usize,
-    pub condition: Option<Ast>,
-    pub assignments: Vec<(String, Result<Ast, String>)>,
+    pub condition: Option<PythonExpr>,
+    pub assignments: Vec<(String, Result<PythonExpr, String>)>,
 }
 
-pub struct State {
+pub struct DataflowState {
     pub label: String,
-    pub nodes: Vec<Node>,
-    pub edges: Vec<Edge>,
+    pub nodes: Vec<DataflowNode>,
+    pub edges: Vec<DataflowEdge>,
 }
 
-pub struct Node {
+pub struct DataflowNode {
     pub label: String,
     pub scope: Option<usize>,
     pub kind: NodeKind,
@@ -87,36 +87,36 @@ pub struct Node {
 
 pub enum NodeKind {
     Access(String),
-    Tasklet { code: Result<Vec<Statement>, String>, outputs: Vec<String> },
-    Entry { params: Vec<String>, ranges: Vec<Range> },
+    Tasklet { code: Result<Vec<PythonStatement>, String>, outputs: Vec<String> },
+    Entry { params: Vec<String>, ranges: Vec<SubsetRange> },
     Exit(usize),
-    Nested { sdfg: Box<Sdfg>, symbols: Vec<(String, Result<Ast, String>)>, inputs: Vec<String>, outputs: Vec<String> },
+    Nested { sdfg: Box<DaceSdfg>, symbols: Vec<(String, Result<PythonExpr, String>)>, inputs: Vec<String>, outputs: Vec<String> },
     Library { class: String, attributes: Json },
     Other(String),
 }
 
 #[derive(Clone, Debug)]
-pub struct Range {
-    pub start: Ast,
+pub struct SubsetRange {
+    pub start: PythonExpr,
     /// The last place, which belongs to it.
-    pub end: Ast,
-    pub step: Ast,
-    pub tile: Ast,
+    pub end: PythonExpr,
+    pub step: PythonExpr,
+    pub tile: PythonExpr,
 }
 
-pub struct Edge {
+pub struct DataflowEdge {
     pub from: (usize, Option<String>),
     pub to: (usize, Option<String>),
-    pub memlet: Memlet,
+    pub memlet: DaceMemlet,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Memlet {
+pub struct DaceMemlet {
     pub data: Option<String>,
-    pub subset: Option<Vec<Range>>,
-    pub other: Option<Vec<Range>>,
-    pub source: Option<Vec<Range>>,
-    pub destination: Option<Vec<Range>>,
+    pub subset: Option<Vec<SubsetRange>>,
+    pub other: Option<Vec<SubsetRange>>,
+    pub source: Option<Vec<SubsetRange>>,
+    pub destination: Option<Vec<SubsetRange>>,
     pub wcr: Option<String>,
 }
 
@@ -127,10 +127,10 @@ fn text<'a>(json: &'a Json, key: &str) -> Option<&'a str> {
 }
 
 /// A symbolic number: a text, or a number.
-fn symbolic(json: &Json) -> Read<Ast> {
+fn symbolic(json: &Json) -> Read<PythonExpr> {
     match json {
         Json::String(text) => python::expression(text),
-        Json::Number(n) => Ok(Ast::Number(n.as_f64().unwrap_or(f64::NAN))),
+        Json::Number(n) => Ok(PythonExpr::Number(n.as_f64().unwrap_or(f64::NAN))),
         Json::Object(object) => match object.get("main").or_else(|| object.get("expr")) {
             Some(main) => symbolic(main),
             None => Err(format!("`{json}` is no symbolic number")),
@@ -155,7 +155,7 @@ fn code(json: Option<&Json>) -> Option<Read<String>> {
     })
 }
 
-fn condition(json: Option<&Json>) -> Read<Option<Ast>> {
+fn condition(json: Option<&Json>) -> Read<Option<PythonExpr>> {
     match code(json) {
         None => Ok(None),
         Some(code) => {
@@ -185,7 +185,7 @@ fn index(json: &Json, key: &str) -> Option<usize> {
 ///
 /// # Errors
 /// What is not as DaCe writes it.
-pub fn sdfg(json: &Json, version: &str) -> Read<Sdfg> {
+pub fn sdfg(json: &Json, version: &str) -> Read<DaceSdfg> {
     if text(json, "type") != Some("SDFG") {
         return Err("it is no SDFG: its `type` is another one".into());
     }
@@ -199,7 +199,7 @@ pub fn sdfg(json: &Json, version: &str) -> Read<Sdfg> {
             arrays.insert(name.clone(), array(json).map_err(|why| format!("array `{name}`: {why}"))?);
         }
     }
-    Ok(Sdfg { name, version, arrays, symbols: keys(attributes.get("symbols")), region: region(json)? })
+    Ok(DaceSdfg { name, version, arrays, symbols: keys(attributes.get("symbols")), region: region(json)? })
 }
 
 fn array(json: &Json) -> Read<Array> {
@@ -212,12 +212,12 @@ fn array(json: &Json) -> Read<Array> {
         None => "int32".into(),
     };
     let all = |key: &str| list(about, key).iter().map(symbolic).collect::<Read<Vec<_>>>();
-    let shape = if kind == "Scalar" { vec![Ast::Number(1.0)] } else { all("shape")? };
+    let shape = if kind == "Scalar" { vec![PythonExpr::Number(1.0)] } else { all("shape")? };
     let transient = about.get("transient").and_then(Json::as_bool).unwrap_or(false);
     Ok(Array { kind, dtype, shape, strides: all("strides").unwrap_or_default(), transient })
 }
 
-fn region(json: &Json) -> Read<Region> {
+fn region(json: &Json) -> Read<ControlFlowRegion> {
     let blocks = list(json, "nodes").iter().map(block).collect::<Read<Vec<_>>>()?;
     let mut edges = vec![];
     for edge in list(json, "edges") {
@@ -234,7 +234,7 @@ fn region(json: &Json) -> Read<Region> {
                 (name.clone(), code(Some(value)).unwrap_or_else(|| Ok(value.to_string())).and_then(|text| python::expression(&text)))
             })
             .collect();
-        edges.push(Transition { from, to, condition: condition(about.get("condition"))?, assignments });
+        edges.push(InterstateEdge { from, to, condition: condition(about.get("condition"))?, assignments });
     }
     if let Some(edge) = edges.iter().find(|e| e.from >= blocks.len() || e.to >= blocks.len()) {
         return Err(format!("an edge joins states {} and {}, of {}", edge.from, edge.to, blocks.len()));
@@ -245,29 +245,29 @@ fn region(json: &Json) -> Read<Region> {
         [only] => *only,
         _ => index(json, "start_block").or_else(|| index(json, "start_state")).filter(|n| *n < blocks.len()).unwrap_or(0),
     };
-    Ok(Region { blocks, edges, start })
+    Ok(ControlFlowRegion { blocks, edges, start })
 }
 
-fn block(json: &Json) -> Read<Block> {
+fn block(json: &Json) -> Read<ControlBlock> {
     let label = text(json, "label").unwrap_or_default().to_string();
     let none = Json::Null;
     let about = json.get("attributes").unwrap_or(&none);
     let kind = match text(json, "type").unwrap_or_default() {
-        "SDFGState" => Kind::State(state(json, &label)?),
+        "SDFGState" => ControlBlockKind::State(state(json, &label)?),
         "LoopRegion" => {
             let statement = |key: &str| match code(about.get(key)) {
                 None => Ok(None),
                 Some(code) => match python::statements(&code?)?.as_slice() {
                     [] => Ok(None),
-                    [Statement::Assign(_, at, value)] if at.is_empty() => Ok(Some(value.clone())),
+                    [PythonStatement::Assign(_, at, value)] if at.is_empty() => Ok(Some(value.clone())),
                     _ => Err(format!("the {key} of the loop `{label}` is no assignment")),
                 },
             };
-            Kind::Loop(Box::new(Loop {
+            ControlBlockKind::Loop(Box::new(LoopRegion {
                 body: region(json)?,
                 variable: text(about, "loop_variable").unwrap_or_default().to_string(),
                 begin: statement("init_statement")?,
-                condition: condition(about.get("loop_condition"))?.unwrap_or(Ast::Number(1.0)),
+                condition: condition(about.get("loop_condition"))?.unwrap_or(PythonExpr::Number(1.0)),
                 next: statement("update_statement")?,
                 inverted: about.get("inverted").and_then(Json::as_bool).unwrap_or(false),
             }))
@@ -276,17 +276,17 @@ fn block(json: &Json) -> Read<Block> {
             let mut branches = vec![];
             for branch in list(json, "branches") {
                 let (case, body) = (branch.get(0), branch.get(1).ok_or("a branch has no body")?);
-                branches.push((condition(case)?.or(case.filter(|c| !c.is_null()).map(|_| Ast::Number(1.0))), region(body)?));
+                branches.push((condition(case)?.or(case.filter(|c| !c.is_null()).map(|_| PythonExpr::Number(1.0))), region(body)?));
             }
-            Kind::Branches(branches)
+            ControlBlockKind::Branches(branches)
         }
-        "ControlFlowRegion" | "NamedRegion" | "FunctionCallRegion" => Kind::Region(region(json)?),
-        other => Kind::Other(other.to_string()),
+        "ControlFlowRegion" | "NamedRegion" | "FunctionCallRegion" => ControlBlockKind::Region(region(json)?),
+        other => ControlBlockKind::Other(other.to_string()),
     };
-    Ok(Block { label, kind })
+    Ok(ControlBlock { label, kind })
 }
 
-fn state(json: &Json, label: &str) -> Read<State> {
+fn state(json: &Json, label: &str) -> Read<DataflowState> {
     let named = |why: String| format!("state `{label}`: {why}");
     let mut nodes = list(json, "nodes").iter().map(node).collect::<Read<Vec<_>>>().map_err(named)?;
     let mut edges = vec![];
@@ -297,23 +297,23 @@ fn state(json: &Json, label: &str) -> Read<State> {
         }
         let connector = |key: &str| text(edge, key).map(str::to_string);
         let data = edge.pointer("/attributes/data");
-        let memlet = data.and_then(|data| data.get("attributes")).map_or(Ok(Memlet::default()), memlet).map_err(named)?;
-        edges.push(Edge { from: (from, connector("src_connector")), to: (to, connector("dst_connector")), memlet });
+        let memlet = data.and_then(|data| data.get("attributes")).map_or(Ok(DaceMemlet::default()), memlet).map_err(named)?;
+        edges.push(DataflowEdge { from: (from, connector("src_connector")), to: (to, connector("dst_connector")), memlet });
     }
     let count = nodes.len();
     for node in &mut nodes {
         node.scope = node.scope.filter(|scope| *scope < count);
     }
-    Ok(State { label: label.to_string(), nodes, edges })
+    Ok(DataflowState { label: label.to_string(), nodes, edges })
 }
 
-fn ranges(json: Option<&Json>) -> Read<Option<Vec<Range>>> {
+fn ranges(json: Option<&Json>) -> Read<Option<Vec<SubsetRange>>> {
     let Some(json) = json.filter(|json| !json.is_null()) else { return Ok(None) };
     if text(json, "type") == Some("Indices") {
-        let one = Ast::Number(1.0);
+        let one = PythonExpr::Number(1.0);
         let point = |json: &Json| {
             let at = symbolic(json)?;
-            Ok(Range { start: at.clone(), end: at, step: one.clone(), tile: one.clone() })
+            Ok(SubsetRange { start: at.clone(), end: at, step: one.clone(), tile: one.clone() })
         };
         return list(json, "indices").iter().map(point).collect::<Read<_>>().map(Some);
     }
@@ -325,7 +325,7 @@ fn ranges(json: Option<&Json>) -> Read<Option<Vec<Range>>> {
         _ => python::expression(usual),
     };
     let range = |json: &Json| {
-        Ok(Range {
+        Ok(SubsetRange {
             start: part(json, "start", "0")?,
             end: part(json, "end", "0")?,
             step: part(json, "step", "1")?,
@@ -335,8 +335,8 @@ fn ranges(json: Option<&Json>) -> Read<Option<Vec<Range>>> {
     list(json, "ranges").iter().map(range).collect::<Read<_>>().map(Some)
 }
 
-fn memlet(json: &Json) -> Read<Memlet> {
-    Ok(Memlet {
+fn memlet(json: &Json) -> Read<DaceMemlet> {
+    Ok(DaceMemlet {
         data: text(json, "data").map(str::to_string),
         subset: ranges(json.get("subset"))?,
         other: ranges(json.get("other_subset"))?,
@@ -349,7 +349,7 @@ fn memlet(json: &Json) -> Read<Memlet> {
     })
 }
 
-fn node(json: &Json) -> Read<Node> {
+fn node(json: &Json) -> Read<DataflowNode> {
     let none = Json::Null;
     let about = json.get("attributes").unwrap_or(&none);
     let label = text(json, "label").or_else(|| text(about, "label")).unwrap_or_default().to_string();
@@ -389,5 +389,5 @@ fn node(json: &Json) -> Read<Node> {
         other => NodeKind::Other(format!("a {other}")),
     };
     let scope = index(json, "scope_entry");
-    Ok(Node { label, scope, kind })
+    Ok(DataflowNode { label, scope, kind })
 }

@@ -10,25 +10,25 @@ pub type Id = usize;
 pub enum Atom {
     Index(Id),
     /// Rounded down.
-    Quotient(Box<Integer>, i64),
+    Quotient(Box<AffineInteger>, i64),
     /// The value of an element of a tensor.
     Element(Box<Value>),
 }
 
 /// `constant + Σ coefficient · atom`
 #[derive(Clone, Debug, PartialEq)]
-pub struct Integer {
+pub struct AffineInteger {
     pub constant: i64,
     pub terms: Vec<(Atom, i64)>,
 }
 
 /// How large each index is.
 #[derive(Clone, Debug, Default)]
-pub struct Indices {
+pub struct StepIndices {
     pub sizes: Vec<i64>,
 }
 
-impl Indices {
+impl StepIndices {
     pub fn add(&mut self, size: i64) -> Id {
         self.sizes.push(size);
         self.sizes.len() - 1
@@ -36,19 +36,19 @@ impl Indices {
 }
 
 /// The least and the greatest value, where they are known.
-pub type Bounds = (Option<i64>, Option<i64>);
+pub type IntegerBounds = (Option<i64>, Option<i64>);
 
-impl Integer {
-    pub fn number(constant: i64) -> Integer {
-        Integer { constant, terms: vec![] }
+impl AffineInteger {
+    pub fn number(constant: i64) -> AffineInteger {
+        AffineInteger { constant, terms: vec![] }
     }
 
-    pub fn index(id: Id) -> Integer {
-        Integer::atom(Atom::Index(id))
+    pub fn index(id: Id) -> AffineInteger {
+        AffineInteger::atom(Atom::Index(id))
     }
 
-    pub fn atom(atom: Atom) -> Integer {
-        Integer { constant: 0, terms: vec![(atom, 1)] }
+    pub fn atom(atom: Atom) -> AffineInteger {
+        AffineInteger { constant: 0, terms: vec![(atom, 1)] }
     }
 
     pub fn constant(&self) -> Option<i64> {
@@ -63,7 +63,7 @@ impl Integer {
     }
 
     /// `self + factor · other`
-    pub fn plus(mut self, other: &Integer, factor: i64) -> Integer {
+    pub fn plus(mut self, other: &AffineInteger, factor: i64) -> AffineInteger {
         self.constant = self.constant.saturating_add(other.constant.saturating_mul(factor));
         for (atom, coefficient) in &other.terms {
             let more = coefficient.saturating_mul(factor);
@@ -76,26 +76,26 @@ impl Integer {
         self
     }
 
-    pub fn add(self, constant: i64) -> Integer {
-        Integer { constant: self.constant.saturating_add(constant), ..self }
+    pub fn add(self, constant: i64) -> AffineInteger {
+        AffineInteger { constant: self.constant.saturating_add(constant), ..self }
     }
 
-    pub fn times(&self, factor: i64) -> Integer {
-        Integer::number(0).plus(self, factor)
+    pub fn times(&self, factor: i64) -> AffineInteger {
+        AffineInteger::number(0).plus(self, factor)
     }
 
-    pub fn minus(self, other: &Integer) -> Integer {
+    pub fn minus(self, other: &AffineInteger) -> AffineInteger {
         self.plus(other, -1)
     }
 
-    pub fn bounds(&self, indices: &Indices) -> Bounds {
+    pub fn bounds(&self, indices: &StepIndices) -> IntegerBounds {
         // `x - d * floor(x / d)` is a remainder.
         for (atom, by) in &self.terms {
             if let Atom::Quotient(of, divisor) = atom
                 && by % divisor == 0
             {
                 let times = -by / divisor;
-                let rest = self.clone().plus(&Integer::atom(atom.clone()), -by).plus(of, -times);
+                let rest = self.clone().plus(&AffineInteger::atom(atom.clone()), -by).plus(of, -times);
                 if rest.terms.len() + of.terms.len() < self.terms.len() {
                     let (low, high) = rest.bounds(indices);
                     let most = times * (divisor - 1);
@@ -108,7 +108,7 @@ impl Integer {
     }
 
     /// The same where each term is bounded by itself, as a recipe's loader does.
-    pub fn bounds_of_terms(&self, indices: &Indices) -> Bounds {
+    pub fn bounds_of_terms(&self, indices: &StepIndices) -> IntegerBounds {
         let (mut low, mut high) = (Some(self.constant), Some(self.constant));
         for (atom, by) in &self.terms {
             let (least, most) = match atom {
@@ -128,12 +128,12 @@ impl Integer {
     }
 
     /// The quotient by a positive number, rounded down.
-    pub fn floor_div(&self, divisor: i64, indices: &Indices) -> Integer {
+    pub fn floor_div(&self, divisor: i64, indices: &StepIndices) -> AffineInteger {
         if divisor == 1 {
             return self.clone();
         }
-        let mut outside = Integer::number(self.constant.div_euclid(divisor));
-        let mut rest = Integer::number(self.constant.rem_euclid(divisor));
+        let mut outside = AffineInteger::number(self.constant.div_euclid(divisor));
+        let mut rest = AffineInteger::number(self.constant.rem_euclid(divisor));
         for (atom, by) in &self.terms {
             let (whole, part) = (by.div_euclid(divisor), by.rem_euclid(divisor));
             // Halves of a coefficient would only make two terms of one.
@@ -150,7 +150,7 @@ impl Integer {
         }
         let common = rest.terms.iter().fold(divisor, |g, (_, by)| gcd(g, by.abs()));
         if common > 1 {
-            let smaller = Integer {
+            let smaller = AffineInteger {
                 constant: rest.constant.div_euclid(common),
                 terms: rest.terms.iter().map(|(atom, by)| (atom.clone(), by / common)).collect(),
             };
@@ -159,7 +159,8 @@ impl Integer {
         // Terms that are whole multiples of a part of the divisor, and a rest below it.
         let parts = rest.terms.iter().map(|(_, by)| by.abs()).filter(|g| *g > 1 && divisor % g == 0);
         if let Some(part) = parts.max() {
-            let (mut whole, mut below) = (Integer::number(rest.constant.div_euclid(part)), Integer::number(rest.constant.rem_euclid(part)));
+            let (mut whole, mut below) =
+                (AffineInteger::number(rest.constant.div_euclid(part)), AffineInteger::number(rest.constant.rem_euclid(part)));
             for (atom, by) in &rest.terms {
                 if by % part == 0 { whole.terms.push((atom.clone(), by / part)) } else { below.terms.push((atom.clone(), *by)) }
             }
@@ -172,17 +173,17 @@ impl Integer {
         if let ([(Atom::Quotient(of, inner), 1)], 0) = (rest.terms.as_slice(), rest.constant) {
             return outside.plus(&of.floor_div(inner * divisor, indices), 1);
         }
-        outside.plus(&Integer::atom(Atom::Quotient(Box::new(rest), divisor)), 1)
+        outside.plus(&AffineInteger::atom(Atom::Quotient(Box::new(rest), divisor)), 1)
     }
 
     /// With integers in the place of indices.
-    pub fn substitute(&self, by: &IndexMap<Id, Integer>, indices: &Indices) -> Integer {
-        let mut made = Integer::number(self.constant);
+    pub fn substitute(&self, by: &IndexMap<Id, AffineInteger>, indices: &StepIndices) -> AffineInteger {
+        let mut made = AffineInteger::number(self.constant);
         for (atom, coefficient) in &self.terms {
             let part = match atom {
-                Atom::Index(id) => by.get(id).cloned().unwrap_or_else(|| Integer::index(*id)),
+                Atom::Index(id) => by.get(id).cloned().unwrap_or_else(|| AffineInteger::index(*id)),
                 Atom::Quotient(of, divisor) => of.substitute(by, indices).floor_div(*divisor, indices),
-                Atom::Element(of) => Integer::atom(Atom::Element(Box::new(of.substitute(by, indices)))),
+                Atom::Element(of) => AffineInteger::atom(Atom::Element(Box::new(of.substitute(by, indices)))),
             };
             made = made.plus(&part, *coefficient);
         }
@@ -208,7 +209,7 @@ impl Integer {
 
     /// The coefficient of an index that stands nowhere else; `None` where it is in a quotient or an element.
     pub fn coefficient(&self, id: Id) -> Option<i64> {
-        let inner = self.terms.iter().any(|(atom, _)| !matches!(atom, Atom::Index(_)) && Integer::atom(atom.clone()).mentions(id));
+        let inner = self.terms.iter().any(|(atom, _)| !matches!(atom, Atom::Index(_)) && AffineInteger::atom(atom.clone()).mentions(id));
         if inner {
             return None;
         }
@@ -226,14 +227,14 @@ mod tests {
 
     #[test]
     fn the_digits_of_a_merged_axis_come_apart() {
-        let mut indices = Indices::default();
+        let mut indices = StepIndices::default();
         let (h, d) = (indices.add(4), indices.add(8));
-        let merged = Integer::index(h).times(8).plus(&Integer::index(d), 1);
+        let merged = AffineInteger::index(h).times(8).plus(&AffineInteger::index(d), 1);
         let high = merged.floor_div(8, &indices);
-        assert_eq!(high, Integer::index(h));
-        assert_eq!(merged.minus(&high.times(8)), Integer::index(d));
-        let quarter = Integer::index(h).times(2).add(1).floor_div(4, &indices);
-        assert_eq!(quarter, Integer::index(h).floor_div(2, &indices));
+        assert_eq!(high, AffineInteger::index(h));
+        assert_eq!(merged.minus(&high.times(8)), AffineInteger::index(d));
+        let quarter = AffineInteger::index(h).times(2).add(1).floor_div(4, &indices);
+        assert_eq!(quarter, AffineInteger::index(h).floor_div(2, &indices));
         assert_eq!(quarter.bounds(&indices), (Some(0), Some(1)));
     }
 }

@@ -1,17 +1,17 @@
-//! Library nodes as sums, and nested SDFGs.
+//! Library nodes as sums.
 
 use super::evaluate;
-use super::frame::{Frame, Reader, Subset, points};
-use super::graph::{Edge, NodeKind};
-use super::integer::{Id, Integer};
+use super::frame::{Reader, SdfgFrame, Subset};
+use super::graph::DataflowEdge;
+use super::integer::{AffineInteger, Id};
 use super::python;
-use super::slot::{SlotRef, Stop, Write, stop};
-use super::state::{Leaving, Walk};
-use super::value::{Combine, Op, Value};
+use super::slot::{SlotRef, UnreadReason, Write, stop};
+use super::state::{Leaving, StateWalk};
+use super::value::{BinaryOperator, ReductionOperator, Value};
 use indexmap::IndexMap;
 use serde_json::Value as Json;
 
-type Done<T> = Result<T, Stop>;
+type Done<T> = Result<T, UnreadReason>;
 
 /// A part of a container that a node reads or writes.
 #[derive(Clone)]
@@ -33,8 +33,8 @@ impl Part {
     }
 
     /// The place of a point that counts along the axes that are meant.
-    fn at(&self, points: &[Integer]) -> Vec<Integer> {
-        let mut all = vec![Integer::number(0); self.subset.begins.len()];
+    fn at(&self, points: &[AffineInteger]) -> Vec<AffineInteger> {
+        let mut all = vec![AffineInteger::number(0); self.subset.begins.len()];
         for (n, point) in self.kept.iter().zip(points) {
             all[*n] = point.clone();
         }
@@ -45,8 +45,8 @@ impl Part {
 impl Reader {
     pub(super) fn library<'g>(
         &mut self,
-        frame: &mut Frame<'g>,
-        walk: &mut Walk<'g>,
+        frame: &mut SdfgFrame<'g>,
+        walk: &mut StateWalk<'g>,
         n: usize,
         class: &str,
         about: &Json,
@@ -73,46 +73,47 @@ impl Reader {
     }
 
     /// A number or expression among a node's attributes.
-    fn number(&mut self, frame: &Frame, about: &Json, key: &str, usual: f64) -> Done<Value> {
+    fn number(&mut self, frame: &SdfgFrame, about: &Json, key: &str, usual: f64) -> Done<Value> {
         match about.get(key) {
             None | Some(Json::Null) => Ok(Value::Number(usual)),
             Some(Json::String(text)) => {
-                let ast = python::expression(text).map_err(Stop::Why)?;
+                let ast = python::expression(text).map_err(UnreadReason::Why)?;
                 evaluate::value(&mut self.made, frame, &evaluate::Names::default(), &ast)
             }
-            Some(json) => json.as_f64().map(Value::Number).ok_or_else(|| Stop::Why(format!("its `{key}` is `{json}`"))),
+            Some(json) => json.as_f64().map(Value::Number).ok_or_else(|| UnreadReason::Why(format!("its `{key}` is `{json}`"))),
         }
     }
 
-    fn given(&mut self, frame: &Frame, walk: &Walk, n: usize, connector: Option<&str>) -> Done<Option<Part>> {
+    fn given(&mut self, frame: &SdfgFrame, walk: &StateWalk, n: usize, connector: Option<&str>) -> Done<Option<Part>> {
         let edge = walk.incoming(n).find(|e| match connector {
             Some(name) => e.to.1.as_deref() == Some(name),
             None => e.memlet.data.is_some(),
         });
         let Some(edge) = edge else { return Ok(None) };
-        let (source, slot) = self.source(walk, edge).ok_or(Stop::Earlier)?;
+        let (source, slot) = self.source(walk, edge).ok_or(UnreadReason::Earlier)?;
         if slot.borrow().body.is_none() {
-            return Err(Stop::Earlier);
+            return Err(UnreadReason::Earlier);
         }
         let subset = self.side(frame, edge, &source, None, &slot, true)?;
         let kept = (0..subset.begins.len()).collect();
         Ok(Some(Part { slot, subset, kept }))
     }
 
-    fn needed(&mut self, frame: &Frame, walk: &Walk, n: usize, connector: &str) -> Done<Part> {
-        self.given(frame, walk, n, Some(connector))?.ok_or_else(|| Stop::Why(format!("nothing flows into its connector `{connector}`")))
+    fn needed(&mut self, frame: &SdfgFrame, walk: &StateWalk, n: usize, connector: &str) -> Done<Part> {
+        self.given(frame, walk, n, Some(connector))?
+            .ok_or_else(|| UnreadReason::Why(format!("nothing flows into its connector `{connector}`")))
     }
 
-    fn at(&mut self, part: &Part, points: &[Integer]) -> Done<Value> {
+    fn at(&mut self, part: &Part, points: &[AffineInteger]) -> Done<Value> {
         let slot = part.slot.clone();
         self.made.element(&slot, &part.at(points))
     }
 
     /// The edge that a node's result leaves by, its container, and the part of it that is written.
-    fn target<'g>(&mut self, frame: &Frame, walk: &Walk<'g>, n: usize) -> Done<(&'g Edge, String, Part)> {
-        let edge = walk.outgoing(n).find(|e| e.memlet.data.is_some()).ok_or_else(|| Stop::Why("its result goes nowhere".into()))?;
-        let sink = walk.sink(edge).ok_or_else(|| Stop::Why("its result goes nowhere".into()))?;
-        let array = frame.sdfg.arrays.get(&sink).ok_or_else(|| Stop::Why(format!("`{sink}` is not declared")))?;
+    fn target<'g>(&mut self, frame: &SdfgFrame, walk: &StateWalk<'g>, n: usize) -> Done<(&'g DataflowEdge, String, Part)> {
+        let edge = walk.outgoing(n).find(|e| e.memlet.data.is_some()).ok_or_else(|| UnreadReason::Why("its result goes nowhere".into()))?;
+        let sink = walk.sink(edge).ok_or_else(|| UnreadReason::Why("its result goes nowhere".into()))?;
+        let array = frame.sdfg.arrays.get(&sink).ok_or_else(|| UnreadReason::Why(format!("`{sink}` is not declared")))?;
         let shape = self.shape(frame, array)?;
         let slot = self.empty(&sink, &shape, false);
         let subset = self.side(frame, edge, &sink, None, &slot, false)?;
@@ -123,14 +124,14 @@ impl Reader {
     /// Writes a node's result: its value at each point of the part.
     fn finish<'g>(
         &mut self,
-        frame: &mut Frame<'g>,
-        walk: &Walk<'g>,
+        frame: &mut SdfgFrame<'g>,
+        walk: &StateWalk<'g>,
         n: usize,
-        (edge, sink, part): (&'g Edge, String, Part),
-        f: impl FnOnce(&mut Self, &[Integer], &Part) -> Done<(Value, Option<Combine>)>,
+        (edge, sink, part): (&'g DataflowEdge, String, Part),
+        f: impl FnOnce(&mut Self, &[AffineInteger], &Part) -> Done<(Value, Option<ReductionOperator>)>,
     ) -> Done<Vec<Leaving>> {
         let ids = self.made.fresh(&part.counts());
-        let at: Vec<Integer> = ids.iter().map(|id| Integer::index(*id)).collect();
+        let at: Vec<AffineInteger> = ids.iter().map(|id| AffineInteger::index(*id)).collect();
         let (body, mut combine) = f(self, &at, &part)?;
         if let Some(wcr) = &edge.memlet.wcr {
             combine = Some(evaluate::combine(wcr)?);
@@ -140,36 +141,43 @@ impl Reader {
     }
 
     /// A product over indices of which the result lacks some.
-    fn contracted(&mut self, factors: &[(Part, Vec<usize>)], kept: &[(usize, Integer)], scale: Value) -> Done<Value> {
-        let mut places: IndexMap<usize, Integer> = kept.iter().cloned().collect();
+    fn contracted(&mut self, factors: &[(Part, Vec<usize>)], kept: &[(usize, AffineInteger)], scale: Value) -> Done<Value> {
+        let mut places: IndexMap<usize, AffineInteger> = kept.iter().cloned().collect();
         let mut over: Vec<Id> = vec![];
         for (part, labels) in factors {
             for (label, count) in labels.iter().zip(part.counts()) {
                 if !places.contains_key(label) {
                     let id = self.made.indices.add(count);
                     over.push(id);
-                    places.insert(*label, Integer::index(id));
+                    places.insert(*label, AffineInteger::index(id));
                 }
             }
         }
         let mut value: Option<Value> = None;
         for (part, labels) in factors {
-            let at: Vec<Integer> = labels
+            let at: Vec<AffineInteger> = labels
                 .iter()
                 .zip(part.counts())
-                .map(|(label, count)| if count == 1 { Integer::number(0) } else { places[label].clone() })
+                .map(|(label, count)| if count == 1 { AffineInteger::number(0) } else { places[label].clone() })
                 .collect();
             let read = self.at(part, &at)?;
             value = Some(match value {
                 None => read,
-                Some(value) => Value::binary(Op::Mul, value, read),
+                Some(value) => Value::binary(BinaryOperator::Mul, value, read),
             });
         }
-        let sum = self.made.reduced(Combine::Sum, &over, value.unwrap_or(Value::Number(1.0)))?;
-        Ok(Value::binary(Op::Mul, scale, sum))
+        let sum = self.made.reduced(ReductionOperator::Sum, &over, value.unwrap_or(Value::Number(1.0)))?;
+        Ok(Value::binary(BinaryOperator::Mul, scale, sum))
     }
 
-    fn product<'g>(&mut self, frame: &mut Frame<'g>, walk: &mut Walk<'g>, n: usize, class: &str, about: &Json) -> Done<Vec<Leaving>> {
+    fn product<'g>(
+        &mut self,
+        frame: &mut SdfgFrame<'g>,
+        walk: &mut StateWalk<'g>,
+        n: usize,
+        class: &str,
+        about: &Json,
+    ) -> Done<Vec<Leaving>> {
         let (left, right, addend) = match class {
             "Gemv" => ("_A", "_x", Some("_y")),
             "Dot" => ("_x", "_y", None),
@@ -232,7 +240,7 @@ impl Reader {
         };
         let target = (target.0, target.1, c);
         self.finish(frame, walk, n, target, |reader, at, _| {
-            let kept: Vec<(usize, Integer)> = lc.iter().copied().zip(at.iter().cloned()).collect();
+            let kept: Vec<(usize, AffineInteger)> = lc.iter().copied().zip(at.iter().cloned()).collect();
             let sum = reader.contracted(&[(a, la), (b, lb)], &kept, alpha)?;
             let old = match added {
                 Some(part) => {
@@ -242,11 +250,11 @@ impl Reader {
                 None if beta.number() == Some(0.0) => return Ok((sum, None)),
                 None => Value::Prior,
             };
-            Ok((Value::binary(Op::Add, Value::binary(Op::Mul, beta, old), sum), None))
+            Ok((Value::binary(BinaryOperator::Add, Value::binary(BinaryOperator::Mul, beta, old), sum), None))
         })
     }
 
-    fn einsum<'g>(&mut self, frame: &mut Frame<'g>, walk: &mut Walk<'g>, n: usize, about: &Json) -> Done<Vec<Leaving>> {
+    fn einsum<'g>(&mut self, frame: &mut SdfgFrame<'g>, walk: &mut StateWalk<'g>, n: usize, about: &Json) -> Done<Vec<Leaving>> {
         let text = about.get("einsum_str").and_then(Json::as_str).unwrap_or_default().replace(' ', "");
         let Some((left, right)) = text.split_once("->") else { return stop(format!("its `{text}` does not say what the result has")) };
         let alpha = self.number(frame, about, "alpha", 1.0)?;
@@ -276,16 +284,16 @@ impl Reader {
         }
         let right = labels(right);
         self.finish(frame, walk, n, (edge, sink, part), |reader, at, _| {
-            let kept: Vec<(usize, Integer)> = right.iter().copied().zip(at.iter().cloned()).collect();
+            let kept: Vec<(usize, AffineInteger)> = right.iter().copied().zip(at.iter().cloned()).collect();
             let sum = reader.contracted(&factors, &kept, alpha)?;
             match beta.number() {
                 Some(0.0) => Ok((sum, None)),
-                _ => Ok((Value::binary(Op::Add, Value::binary(Op::Mul, beta, Value::Prior), sum), None)),
+                _ => Ok((Value::binary(BinaryOperator::Add, Value::binary(BinaryOperator::Mul, beta, Value::Prior), sum), None)),
             }
         })
     }
 
-    fn tensordot<'g>(&mut self, frame: &mut Frame<'g>, walk: &mut Walk<'g>, n: usize, about: &Json) -> Done<Vec<Leaving>> {
+    fn tensordot<'g>(&mut self, frame: &mut SdfgFrame<'g>, walk: &mut StateWalk<'g>, n: usize, about: &Json) -> Done<Vec<Leaving>> {
         let axes = |key: &str| -> Vec<usize> {
             about.get(key).and_then(Json::as_array).into_iter().flatten().filter_map(|v| v.as_u64().map(|n| n as usize)).collect()
         };
@@ -306,13 +314,13 @@ impl Reader {
             return stop("its result has another number of axes than its operands leave");
         }
         self.finish(frame, walk, n, target, |reader, at, _| {
-            let kept: Vec<(usize, Integer)> = kept.iter().copied().zip(at.iter().cloned()).collect();
+            let kept: Vec<(usize, AffineInteger)> = kept.iter().copied().zip(at.iter().cloned()).collect();
             Ok((reader.contracted(&[(a, la), (b, lb)], &kept, Value::Number(1.0))?, None))
         })
     }
 
-    fn reduction<'g>(&mut self, frame: &mut Frame<'g>, walk: &mut Walk<'g>, n: usize, about: &Json) -> Done<Vec<Leaving>> {
-        let input = self.given(frame, walk, n, None)?.ok_or_else(|| Stop::Why("nothing flows in".into()))?;
+    fn reduction<'g>(&mut self, frame: &mut SdfgFrame<'g>, walk: &mut StateWalk<'g>, n: usize, about: &Json) -> Done<Vec<Leaving>> {
+        let input = self.given(frame, walk, n, None)?.ok_or_else(|| UnreadReason::Why("nothing flows in".into()))?;
         let rank = input.kept.len();
         let axes: Vec<usize> = match about.get("axes").and_then(Json::as_array) {
             Some(axes) => {
@@ -339,17 +347,17 @@ impl Reader {
             return stop(format!("{} axes stay, and its result has {}", open.len(), part.kept.len()));
         }
         self.finish(frame, walk, n, (edge, sink, part), |reader, at, _| {
-            let mut places = vec![Integer::number(0); rank];
+            let mut places = vec![AffineInteger::number(0); rank];
             for (axis, place) in open.iter().zip(at) {
                 places[*axis] = place.clone();
             }
             let over: Vec<Id> = axes.iter().map(|axis| reader.made.indices.add(input.subset.counts[*axis])).collect();
             for (axis, id) in axes.iter().zip(&over) {
-                places[*axis] = Integer::index(*id);
+                places[*axis] = AffineInteger::index(*id);
             }
             let read = reader.at(&input, &places)?;
-            let one: IndexMap<Id, Integer> =
-                over.iter().filter(|id| reader.made.indices.sizes[**id] == 1).map(|id| (*id, Integer::number(0))).collect();
+            let one: IndexMap<Id, AffineInteger> =
+                over.iter().filter(|id| reader.made.indices.sizes[**id] == 1).map(|id| (*id, AffineInteger::number(0))).collect();
             let read = read.substitute(&one, &reader.made.indices);
             let over: Vec<Id> = over.into_iter().filter(|id| !one.contains_key(id)).collect();
             let reduced = reader.made.reduced(combine, &over, read)?;
@@ -361,8 +369,15 @@ impl Reader {
         })
     }
 
-    fn transposition<'g>(&mut self, frame: &mut Frame<'g>, walk: &mut Walk<'g>, n: usize, class: &str, about: &Json) -> Done<Vec<Leaving>> {
-        let input = self.given(frame, walk, n, None)?.ok_or_else(|| Stop::Why("nothing flows in".into()))?;
+    fn transposition<'g>(
+        &mut self,
+        frame: &mut SdfgFrame<'g>,
+        walk: &mut StateWalk<'g>,
+        n: usize,
+        class: &str,
+        about: &Json,
+    ) -> Done<Vec<Leaving>> {
+        let input = self.given(frame, walk, n, None)?.ok_or_else(|| UnreadReason::Why("nothing flows in".into()))?;
         let rank = input.kept.len();
         let axes: Vec<usize> = match about.get("axes").and_then(Json::as_array) {
             Some(axes) if class == "TensorTranspose" && !axes.is_empty() => {
@@ -377,29 +392,29 @@ impl Reader {
             return stop(format!("its operand has {rank} axes, and its result {}", target.2.kept.len()));
         }
         self.finish(frame, walk, n, target, |reader, at, _| {
-            let mut places = vec![Integer::number(0); rank];
+            let mut places = vec![AffineInteger::number(0); rank];
             for (n, axis) in axes.iter().enumerate() {
                 places[*axis] = at[n].clone();
             }
-            let read = Value::binary(Op::Mul, alpha, reader.at(&input, &places)?);
+            let read = Value::binary(BinaryOperator::Mul, alpha, reader.at(&input, &places)?);
             Ok(match beta.number() {
                 Some(0.0) => (read, None),
-                _ => (Value::binary(Op::Add, Value::binary(Op::Mul, beta, Value::Prior), read), None),
+                _ => (Value::binary(BinaryOperator::Add, Value::binary(BinaryOperator::Mul, beta, Value::Prior), read), None),
             })
         })
     }
 
-    fn axpy<'g>(&mut self, frame: &mut Frame<'g>, walk: &mut Walk<'g>, n: usize, about: &Json) -> Done<Vec<Leaving>> {
+    fn axpy<'g>(&mut self, frame: &mut SdfgFrame<'g>, walk: &mut StateWalk<'g>, n: usize, about: &Json) -> Done<Vec<Leaving>> {
         let factor = self.number(frame, about, "a", 1.0)?;
         self.elementwise(frame, walk, n, &["_x", "_y"], |of| {
-            Value::binary(Op::Add, Value::binary(Op::Mul, factor.clone(), of[0].clone()), of[1].clone())
+            Value::binary(BinaryOperator::Add, Value::binary(BinaryOperator::Mul, factor.clone(), of[0].clone()), of[1].clone())
         })
     }
 
     fn elementwise<'g>(
         &mut self,
-        frame: &mut Frame<'g>,
-        walk: &mut Walk<'g>,
+        frame: &mut SdfgFrame<'g>,
+        walk: &mut StateWalk<'g>,
         n: usize,
         connectors: &[&str],
         f: impl Fn(&[Value]) -> Value,
@@ -415,178 +430,5 @@ impl Reader {
                 parts.iter().map(|p| if p.kept.is_empty() { reader.at(p, &[]) } else { reader.at(p, at) }).collect::<Done<Vec<_>>>()?;
             Ok((f(&values), None))
         })
-    }
-
-    /// A nested SDFG: its arrays begin where the memlets around it do.
-    pub(super) fn nested<'g>(&mut self, frame: &mut Frame<'g>, walk: &mut Walk<'g>, n: usize) -> Done<Vec<Leaving>> {
-        let node = &walk.state.nodes[n];
-        let NodeKind::Nested { sdfg, symbols, inputs, outputs } = &node.kind else { return Ok(vec![]) };
-        let path = format!("the nested SDFG `{}` of {}", sdfg.name, walk.place);
-        let mut inner = Frame { sdfg, slots: IndexMap::new(), symbols: IndexMap::new(), path };
-        for name in &sdfg.symbols {
-            if let Some(symbol) = frame.symbols.get(name) {
-                inner.symbols.insert(name.clone(), symbol.clone());
-            }
-        }
-        for (name, ast) in symbols {
-            let ast = ast.as_ref().map_err(|why| Stop::Why(why.clone()))?;
-            let value = evaluate::value(&mut self.made, frame, &evaluate::Names::default(), ast)?;
-            inner.symbols.insert(name.clone(), super::control::symbol(value));
-        }
-        for connector in inputs {
-            let Some(edge) = walk.incoming(n).find(|e| e.to.1.as_deref() == Some(connector)) else { continue };
-            let (source, slot) = self.source(walk, edge).ok_or(Stop::Earlier)?;
-            let mut subset = self.side(frame, edge, &source, None, &slot, true)?;
-            self.begin(&mut subset);
-            let own = self.pointer(frame, &inner, (&source, &slot), &subset, connector)?;
-            inner.slots.insert(connector.clone(), own);
-        }
-        let mut targets = vec![];
-        for connector in outputs {
-            let Some(edge) = walk.outgoing(n).find(|e| e.from.1.as_deref() == Some(connector)) else { continue };
-            let Some(sink) = walk.sink(edge) else { continue };
-            let array = frame.sdfg.arrays.get(&sink).ok_or_else(|| Stop::Why(format!("`{sink}` is not declared")))?;
-            let shape = self.shape(frame, array)?;
-            let old = match frame.slots.get(&sink) {
-                Some(old) if old.borrow().body.is_some() => old.clone(),
-                _ => self.empty(&sink, &shape, false),
-            };
-            let mut subset = self.side(frame, edge, &sink, None, &old, false)?;
-            self.begin(&mut subset);
-            if !inner.slots.contains_key(connector) {
-                let undefined = old.borrow().body == Some(Value::Undefined);
-                let own = self.pointer(frame, &inner, (&sink, &old), &subset, connector)?;
-                {
-                    let mut own = own.borrow_mut();
-                    own.prior = if undefined { Some(Value::Undefined) } else { own.body.clone() };
-                    own.body = Some(Value::Prior);
-                }
-                own.borrow_mut().writes = Some(vec![]);
-                inner.slots.insert(connector.clone(), own);
-            } else {
-                inner.slots[connector].borrow_mut().writes = Some(vec![]);
-            }
-            targets.push((connector, edge, sink, subset));
-        }
-        let kept: Vec<(Vec<Id>, Value)> = targets
-            .iter()
-            .map(|(c, ..)| {
-                let slot = inner.slots[*c].borrow();
-                (slot.axes.clone(), slot.body.clone().unwrap_or(Value::Undefined))
-            })
-            .collect();
-        self.region(&mut inner, &sdfg.region);
-        let mut leaving = vec![];
-        for ((connector, edge, sink, subset), before) in targets.into_iter().zip(kept) {
-            let slot = inner.slots[connector].clone();
-            let body = slot.borrow().body.clone();
-            let Some(body) = body else { return Err(Stop::Earlier) };
-            if body == before.1 && slot.borrow().axes == before.0 {
-                continue;
-            }
-            let writes = slot.borrow().writes.clone().filter(|writes| !writes.is_empty());
-            if let (Some(writes), true) = (writes, self.same_array(frame, &inner, &sink, connector, &subset)?) {
-                for write in writes {
-                    leaving.extend(self.send(frame, walk, edge, &sink, write)?);
-                }
-                continue;
-            }
-            let write = self.outward(frame, &inner, connector, &sink, &subset, edge, (&slot, &before))?;
-            leaving.extend(self.send(frame, walk, edge, &sink, write)?);
-        }
-        Ok(leaving)
-    }
-
-    /// A write without the points that keep what the element held.
-    fn narrowed(&self, mut write: Write, axes: &[Id], before: &Value) -> Write {
-        let mut fixed: Option<Vec<(usize, Integer)>> = None;
-        let mut open = &write.body;
-        while let Value::Where(condition, _, otherwise) = open {
-            let own: Vec<(usize, Integer)> = condition.conjuncts().into_iter().filter_map(|c| super::sums::place(c, axes)).collect();
-            fixed = Some(match fixed {
-                None => own,
-                Some(before) => before.into_iter().filter(|place| own.contains(place)).collect(),
-            });
-            open = otherwise;
-        }
-        if open != before {
-            return write;
-        }
-        let by: IndexMap<Id, Integer> = fixed.unwrap_or_default().into_iter().map(|(axis, at)| (axes[axis], at)).collect();
-        write.points.retain(|id| !by.contains_key(id));
-        write.at = write.at.iter().map(|i| i.substitute(&by, &self.made.indices)).collect();
-        write.body = write.body.substitute(&by, &self.made.indices);
-        if let Value::Where(condition, value, otherwise) = &write.body
-            && **otherwise == before.substitute(&by, &self.made.indices)
-        {
-            write.guard = Value::both(write.guard, (**condition).clone());
-            write.body = (**value).clone();
-        }
-        write
-    }
-
-    /// Whether an array of a nested SDFG is all of the one around it.
-    fn same_array(&mut self, outer: &Frame, inner: &Frame, sink: &str, connector: &str, subset: &Subset) -> Done<bool> {
-        let (Some(of), Some(own)) = (outer.sdfg.arrays.get(sink).cloned(), inner.sdfg.arrays.get(connector).cloned()) else {
-            return Ok(false);
-        };
-        let (of_shape, shape) = (self.shape(outer, &of)?, self.shape(inner, &own)?);
-        let same = of_shape == shape && self.strides(outer, &of, &of_shape) == self.strides(inner, &own, &shape);
-        Ok(same && subset.begins.iter().all(|begin| begin.constant() == Some(0)))
-    }
-
-    /// Where the array of a nested SDFG begins.
-    fn begin(&self, subset: &mut Subset) {
-        if self.whole_arguments {
-            subset.begins.iter_mut().for_each(|begin| *begin = Integer::number(0));
-        }
-    }
-
-    /// What an array of a nested SDFG holds, written to its place outside.
-    #[allow(clippy::too_many_arguments)]
-    fn outward(
-        &mut self,
-        outer: &Frame,
-        inner: &Frame,
-        connector: &str,
-        sink: &str,
-        subset: &Subset,
-        edge: &Edge,
-        (slot, before): (&SlotRef, &(Vec<Id>, Value)),
-    ) -> Done<Write> {
-        let declared =
-            |frame: &Frame, name: &str| frame.sdfg.arrays.get(name).cloned().ok_or_else(|| Stop::Why(format!("`{name}` is not declared")));
-        let (of, own) = (declared(outer, sink)?, declared(inner, connector)?);
-        let (of_shape, shape) = (self.shape(outer, &of)?, self.shape(inner, &own)?);
-        let (of_strides, strides) = (self.strides(outer, &of, &of_shape), self.strides(inner, &own, &shape));
-        let ids = self.made.fresh(&shape);
-        let at: Vec<Integer> = ids.iter().map(|id| Integer::index(*id)).collect();
-        let offset = at.iter().zip(&strides).fold(Integer::number(0), |sum, (place, stride)| sum.plus(place, *stride));
-        let places = self.places(&subset.begins, &of_strides, &offset);
-        let combine = edge.memlet.wcr.as_deref().map(evaluate::combine).transpose()?;
-        let comment = slot.borrow().comment.clone();
-        let raw = |reader: &Self, at: &[Integer]| {
-            let slot = slot.borrow();
-            reader.made.substituted(slot.body.as_ref().unwrap_or(&Value::Undefined), &slot.axes, at)
-        };
-        let plain = places.iter().all(|place| ids.iter().all(|id| place.coefficient(*id).is_some()));
-        if plain {
-            let body = raw(self, &at);
-            let combine = combine.filter(|_| !body.any(&|v| *v == Value::Prior));
-            let write = Write { points: ids.clone(), at: places, body, combine, guard: Value::Number(1.0), comment };
-            let before = self.made.substituted(&before.1, &before.0, &at);
-            return Ok(self.narrowed(write, &ids, &before));
-        }
-        // Counted by the places outside.
-        let (ids, at) = points(&mut self.made, subset);
-        let zero: Vec<Integer> = vec![Integer::number(0); shape.len()];
-        let offset = at
-            .iter()
-            .zip(&subset.begins)
-            .zip(&of_strides)
-            .fold(Integer::number(0), |sum, ((place, begin), stride)| sum.plus(&place.clone().minus(begin), *stride));
-        let inside = self.places(&zero, &strides, &offset);
-        let body = raw(self, &inside);
-        Ok(Write { points: ids, at, body, combine, guard: Value::Number(1.0), comment })
     }
 }

@@ -10,12 +10,12 @@
 //! for t: s = s + x[t]               s = s0 + sum(x[t], over: t)                        a sum
 //! ```
 
-use super::control::{Body, Counted, changed, forked, looped, named};
-use super::frame::{Frame, Reader, Symbol};
-use super::integer::{Atom, Id, Integer};
-use super::slot::{Slot, SlotRef, Stop, is_cheap, stop};
+use super::control::{Counted, LoopBody, changed, forked, looped, named};
+use super::frame::{Reader, SdfgFrame, Symbol};
+use super::integer::{AffineInteger, Atom, Id};
+use super::slot::{ContainerContent, SlotRef, UnreadReason, is_cheap, stop};
 use super::sums::{is_carried_at, place, sum_of};
-use super::value::{Combine, Value};
+use super::value::{ReductionOperator, Value};
 use indexmap::{IndexMap, IndexSet};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,14 +25,14 @@ const WRITTEN_OUT: usize = 64;
 /// Times that a loop has at most.
 const TIMES: usize = 1 << 20;
 
-type Done<T> = Result<T, Stop>;
+type Done<T> = Result<T, UnreadReason>;
 
 /// How a container changes in a loop.
 enum Change {
     /// All of it, at every time: its new value.
     Whole(Value),
     /// Places of its axes that the time fixes, and the value there.
-    Part { places: Vec<(usize, Integer)>, value: Value },
+    Part { places: Vec<(usize, AffineInteger)>, value: Value },
 }
 
 /// A loop whose body has run once.
@@ -53,7 +53,7 @@ struct Run {
 impl Reader {
     /// # Errors
     /// Loops whose times are not known, and bodies that recipes cannot say.
-    pub fn counted<'g>(&mut self, frame: &mut Frame<'g>, counted: &Counted<'g>) -> Done<()> {
+    pub fn counted<'g>(&mut self, frame: &mut SdfgFrame<'g>, counted: &Counted<'g>) -> Done<()> {
         let times = self.times(frame, counted)?;
         let last = times.last().copied();
         let mut result = Ok(());
@@ -63,7 +63,7 @@ impl Reader {
             result = self.at_all_times(frame, counted, &times);
         }
         if let Some(last) = last.filter(|_| result.is_ok()) {
-            frame.symbols.insert(counted.name.clone(), Symbol::Integer(Integer::number(last)));
+            frame.symbols.insert(counted.name.clone(), Symbol::Integer(AffineInteger::number(last)));
             if let Ok(next) = self.integer(frame, &counted.next) {
                 frame.symbols.insert(counted.name.clone(), Symbol::Integer(next));
             }
@@ -72,17 +72,17 @@ impl Reader {
     }
 
     /// The values of a counter.
-    fn times(&mut self, frame: &mut Frame, counted: &Counted) -> Done<Vec<i64>> {
+    fn times(&mut self, frame: &mut SdfgFrame, counted: &Counted) -> Done<Vec<i64>> {
         let label = &counted.label;
         let begin = match frame.symbols.get(&counted.name) {
             Some(Symbol::Integer(begin)) => begin.constant(),
             _ => None,
         };
-        let mut time = begin.ok_or_else(|| Stop::Why(format!("the loop `{label}` begins at what an index or a tensor says")))?;
+        let mut time = begin.ok_or_else(|| UnreadReason::Why(format!("the loop `{label}` begins at what an index or a tensor says")))?;
         let mut times = vec![];
         let kept = frame.symbols.get(&counted.name).cloned();
         let found = loop {
-            frame.symbols.insert(counted.name.clone(), Symbol::Integer(Integer::number(time)));
+            frame.symbols.insert(counted.name.clone(), Symbol::Integer(AffineInteger::number(time)));
             let goes_on = match self.condition(frame, &counted.condition)?.number() {
                 Some(0.0) => counted.inverted && times.is_empty(),
                 Some(_) => true,
@@ -106,10 +106,10 @@ impl Reader {
         found
     }
 
-    fn body<'g>(&mut self, frame: &mut Frame<'g>, body: Body<'g>) -> Done<()> {
+    fn body<'g>(&mut self, frame: &mut SdfgFrame<'g>, body: LoopBody<'g>) -> Done<()> {
         match body {
-            Body::Region(region) => self.run(frame, region, region.start, None),
-            Body::Guarded(region, edge, header) => {
+            LoopBody::Region(region) => self.run(frame, region, region.start, None),
+            LoopBody::Guarded(region, edge, header) => {
                 let edge = &region.edges[edge];
                 self.assign(frame, edge);
                 self.run(frame, region, edge.to, Some(header))
@@ -117,15 +117,15 @@ impl Reader {
         }
     }
 
-    fn written_out<'g>(&mut self, frame: &mut Frame<'g>, counted: &Counted<'g>, times: &[i64]) -> Done<()> {
+    fn written_out<'g>(&mut self, frame: &mut SdfgFrame<'g>, counted: &Counted<'g>, times: &[i64]) -> Done<()> {
         for time in times {
-            frame.symbols.insert(counted.name.clone(), Symbol::Integer(Integer::number(*time)));
+            frame.symbols.insert(counted.name.clone(), Symbol::Integer(AffineInteger::number(*time)));
             self.body(frame, counted.body)?;
         }
         Ok(())
     }
 
-    fn at_all_times<'g>(&mut self, frame: &mut Frame<'g>, counted: &Counted<'g>, times: &[i64]) -> Done<()> {
+    fn at_all_times<'g>(&mut self, frame: &mut SdfgFrame<'g>, counted: &Counted<'g>, times: &[i64]) -> Done<()> {
         let (steps, problems) = (self.made.steps.len(), self.problems.len());
         let why = if self.unrolled {
             None
@@ -153,8 +153,8 @@ impl Reader {
         self.made.steps.truncate(steps);
         if times.len() > WRITTEN_OUT {
             let why = match why {
-                Some(Stop::Why(why)) => why,
-                Some(Stop::Earlier) => return Err(Stop::Earlier),
+                Some(UnreadReason::Why(why)) => why,
+                Some(UnreadReason::Earlier) => return Err(UnreadReason::Earlier),
                 None => "it is no loop over time that a recipe has".into(),
             };
             return stop(format!(
@@ -167,7 +167,7 @@ impl Reader {
     }
 
     /// Says a loop by tensors that have the time as an index.
-    fn recurrence<'g>(&mut self, frame: &mut Frame<'g>, counted: &Counted<'g>, times: &[i64]) -> Done<()> {
+    fn recurrence<'g>(&mut self, frame: &mut SdfgFrame<'g>, counted: &Counted<'g>, times: &[i64]) -> Done<()> {
         let step = times[1] - times[0];
         if times.windows(2).any(|pair| pair[1] - pair[0] != step) || step == 0 {
             return stop("its counter does not go on by one number");
@@ -176,11 +176,11 @@ impl Reader {
         let (mut all, mut inside) = (IndexMap::new(), IndexMap::new());
         named(&frame.sdfg.region, None, &mut all);
         match counted.body {
-            Body::Region(region) => {
+            LoopBody::Region(region) => {
                 changed(region, None, &mut written, &mut assigned);
                 named(region, None, &mut inside);
             }
-            Body::Guarded(region, _, header) => {
+            LoopBody::Guarded(region, _, header) => {
                 let within = looped(region, header);
                 named(region, Some(&within), &mut inside);
                 changed(region, Some(&within), &mut written, &mut assigned);
@@ -194,7 +194,7 @@ impl Reader {
         let time = self.made.indices.add(times.len() as i64);
         let id = time;
         let first = if reversed { times[times.len() - 1] } else { times[0] };
-        let at = Integer::number(first).plus(&Integer::index(time), step.abs());
+        let at = AffineInteger::number(first).plus(&AffineInteger::index(time), step.abs());
         frame.symbols.insert(counted.name.clone(), Symbol::Integer(at));
         let mut run = Run {
             id,
@@ -217,13 +217,18 @@ impl Reader {
                 None => self.empty(name, &shape, false),
             };
             if before.borrow().body.is_none() {
-                return Err(Stop::Earlier);
+                return Err(UnreadReason::Earlier);
             }
             let sizes: Vec<i64> = before.borrow().axes.iter().map(|id| self.made.indices.sizes[*id]).collect();
             let axes = self.made.fresh(&sizes);
-            let at = axes.iter().map(|id| Integer::index(*id)).collect();
-            let slot =
-                Slot { axes, body: Some(Value::Carried(id, name.clone(), at)), prior: None, writes: None, ..before.borrow().clone() };
+            let at = axes.iter().map(|id| AffineInteger::index(*id)).collect();
+            let slot = ContainerContent {
+                axes,
+                body: Some(Value::Carried(id, name.clone(), at)),
+                prior: None,
+                writes: None,
+                ..before.borrow().clone()
+            };
             run.before.insert(name.clone(), before);
             frame.slots.insert(name.clone(), Rc::new(RefCell::new(slot)));
         }
@@ -237,12 +242,12 @@ impl Reader {
     }
 
     /// Puts tensors in the place of what containers held before each time.
-    fn close(&mut self, frame: &mut Frame, mut run: Run, steps: usize) -> Done<()> {
-        let mut sums: IndexMap<String, (Combine, Value, Value)> = IndexMap::new();
+    fn close(&mut self, frame: &mut SdfgFrame, mut run: Run, steps: usize) -> Done<()> {
+        let mut sums: IndexMap<String, (ReductionOperator, Value, Value)> = IndexMap::new();
         let names: Vec<String> = run.before.keys().cloned().collect();
         for name in &names {
             let slot = frame.slots[name].borrow().clone();
-            let Some(body) = slot.body.clone() else { return Err(Stop::Earlier) };
+            let Some(body) = slot.body.clone() else { return Err(UnreadReason::Earlier) };
             run.axes.insert(name.clone(), slot.axes.clone());
             if is_carried_at(&body, run.id, name, &slot.axes, &[], &self.made.indices) {
                 continue;
@@ -259,7 +264,7 @@ impl Reader {
             let (looked, through) = self.looked_through(body, steps);
             let own = |v: &Value| matches!(v, Value::Carried(id, of, _) if *id == run.id && of == name);
             // Where a condition fixes an axis, the place that it says is the same.
-            let fixed: Vec<(usize, Integer)> = match &looked {
+            let fixed: Vec<(usize, AffineInteger)> = match &looked {
                 Value::Where(condition, ..) => condition.conjuncts().into_iter().filter_map(|c| place(c, &run.axes[name])).collect(),
                 _ => vec![],
             };
@@ -308,8 +313,11 @@ impl Reader {
                 };
                 let axes = run.axes[name].iter().enumerate().filter(|(n, id)| !fixed.contains(n) && self.made.indices.sizes[**id] != 1);
                 let axes: Vec<Id> = axes.map(|(_, id)| *id).collect();
-                let zero: IndexMap<Id, Integer> =
-                    run.axes[name].iter().filter(|id| self.made.indices.sizes[**id] == 1).map(|id| (*id, Integer::number(0))).collect();
+                let zero: IndexMap<Id, AffineInteger> = run.axes[name]
+                    .iter()
+                    .filter(|id| self.made.indices.sizes[**id] == 1)
+                    .map(|id| (*id, AffineInteger::number(0)))
+                    .collect();
                 let value = value.substitute(&zero, &self.made.indices);
                 let comment = frame.slots[name].borrow().comment.clone();
                 let wanted = frame.slots[name].borrow().name.clone();
@@ -328,14 +336,14 @@ impl Reader {
             let before = run.before[name].clone();
             let slot = frame.slots[name].borrow().clone();
             let axes = run.axes[name].clone();
-            let at: Vec<Integer> = axes.iter().map(|id| Integer::index(*id)).collect();
+            let at: Vec<AffineInteger> = axes.iter().map(|id| AffineInteger::index(*id)).collect();
             let body = match (sums.get(name), run.changes.get(name)) {
                 (Some((combine, sum, condition)), _) => {
                     let combine = *combine;
                     let (sum, condition) = (self.resolved(&run, sum)?, self.resolved(&run, condition)?);
                     let old = self.held(&before, &at)?;
                     // Under the condition an axis is where it is fixed.
-                    let fixed: IndexMap<Id, Integer> =
+                    let fixed: IndexMap<Id, AffineInteger> =
                         condition.conjuncts().into_iter().filter_map(|c| place(c, &axes)).map(|(axis, at)| (axes[axis], at)).collect();
                     let added = match old.substitute(&fixed, &self.made.indices) {
                         Value::Undefined => sum,
@@ -354,7 +362,7 @@ impl Reader {
                 }
                 (None, Some(Change::Whole(value))) => {
                     let value = self.resolved(&run, &value.clone())?;
-                    self.made.substituted(&value, &[run.time], &[Integer::number(end)])
+                    self.made.substituted(&value, &[run.time], &[AffineInteger::number(end)])
                 }
                 (None, Some(Change::Part { places, value })) => {
                     let (places, value) = (places.clone(), value.clone());
@@ -362,14 +370,14 @@ impl Reader {
                     self.last_part(&run, &axes, &places, &value, &before)?
                 }
             };
-            let slot = Slot { axes, body: Some(body), prior: None, writes: None, ..slot };
+            let slot = ContainerContent { axes, body: Some(body), prior: None, writes: None, ..slot };
             frame.slots.insert(name.clone(), Rc::new(RefCell::new(slot)));
         }
         Ok(())
     }
 
     /// What a container holds, also where that is nothing.
-    fn held(&mut self, slot: &SlotRef, at: &[Integer]) -> Done<Value> {
+    fn held(&mut self, slot: &SlotRef, at: &[AffineInteger]) -> Done<Value> {
         if slot.borrow().body == Some(Value::Undefined) {
             return Ok(Value::Undefined);
         }
@@ -396,11 +404,11 @@ impl Reader {
     }
 
     /// The places that the time fixes, where only these are written, and the value there.
-    fn part(&self, run: &Run, name: &str, axes: &[Id], body: &Value) -> Option<(Vec<(usize, Integer)>, Value)> {
-        let mut fixed: Option<Vec<(usize, Integer)>> = None;
+    fn part(&self, run: &Run, name: &str, axes: &[Id], body: &Value) -> Option<(Vec<(usize, AffineInteger)>, Value)> {
+        let mut fixed: Option<Vec<(usize, AffineInteger)>> = None;
         let mut open = body;
         while let Value::Where(condition, _, otherwise) = open {
-            let own: Vec<(usize, Integer)> = condition.conjuncts().into_iter().filter_map(|c| place(c, axes)).collect();
+            let own: Vec<(usize, AffineInteger)> = condition.conjuncts().into_iter().filter_map(|c| place(c, axes)).collect();
             fixed = Some(match fixed {
                 None => own,
                 Some(before) => before.into_iter().filter(|place| own.contains(place)).collect(),
@@ -411,7 +419,7 @@ impl Reader {
         if !is_carried_at(open, run.id, name, axes, &[], &self.made.indices) {
             return None;
         }
-        let (from, to): (Vec<Id>, Vec<Integer>) = places.iter().map(|(axis, at)| (axes[*axis], at.clone())).unzip();
+        let (from, to): (Vec<Id>, Vec<AffineInteger>) = places.iter().map(|(axis, at)| (axes[*axis], at.clone())).unzip();
         Some((places, self.made.substituted(body, &from, &to)))
     }
 
@@ -442,11 +450,11 @@ impl Reader {
         })
     }
 
-    fn resolved_integer(&mut self, run: &Run, integer: &Integer) -> Done<Integer> {
-        let mut made = Integer::number(integer.constant);
+    fn resolved_integer(&mut self, run: &Run, integer: &AffineInteger) -> Done<AffineInteger> {
+        let mut made = AffineInteger::number(integer.constant);
         for (atom, by) in &integer.terms {
             let part = match atom {
-                Atom::Index(_) => Integer::atom(atom.clone()),
+                Atom::Index(_) => AffineInteger::atom(atom.clone()),
                 Atom::Quotient(of, divisor) => self.resolved_integer(run, of)?.floor_div(*divisor, &self.made.indices),
                 Atom::Element(of) => {
                     let of = self.resolved(run, of)?;
@@ -459,17 +467,17 @@ impl Reader {
     }
 
     /// What a container held before the time under way.
-    fn carried(&mut self, run: &Run, name: &str, at: &[Integer]) -> Done<Value> {
+    fn carried(&mut self, run: &Run, name: &str, at: &[AffineInteger]) -> Done<Value> {
         let old = match self.held(&run.before[name], at)? {
             Value::Undefined => Value::Number(0.0),
             old => old,
         };
-        let now = Integer::index(run.time);
+        let now = AffineInteger::index(run.time);
         let (then, mut condition, value) = match run.changes.get(name) {
             None => return Ok(old),
             Some(Change::Whole(value)) => (now.clone().add(if run.reversed { 1 } else { -1 }), Value::Number(1.0), value),
             Some(Change::Part { places, value }) => {
-                let fault = || Stop::Why(format!("`{name}` is read at another time than a fixed number of times before"));
+                let fault = || UnreadReason::Why(format!("`{name}` is read at another time than a fixed number of times before"));
                 let (axis, place) = places.iter().find(|(_, place)| place.mentions(run.time)).ok_or_else(fault)?;
                 let apart = at[*axis].clone().minus(place).constant().ok_or_else(fault)?;
                 let by = place.coefficient(run.time).filter(|by| *by != 0).ok_or_else(fault)?;
@@ -481,7 +489,7 @@ impl Reader {
                 let then = now.clone().add(times);
                 let mut condition = Value::Number(1.0);
                 for (other, place) in places.iter().filter(|(other, _)| other != axis) {
-                    let by: IndexMap<Id, Integer> = IndexMap::from([(run.time, then.clone())]);
+                    let by: IndexMap<Id, AffineInteger> = IndexMap::from([(run.time, then.clone())]);
                     let place = place.substitute(&by, &self.made.indices);
                     condition = Value::both(condition, Value::equal(&at[*other], &place, &self.made.indices));
                 }
@@ -495,7 +503,7 @@ impl Reader {
         // A plain number before the first time is what lies outside of the tensor.
         if let (Value::Number(fill), Value::Read { tensor, at, fill: None }, Some(1.0)) = (&old, &value, condition.number()) {
             let others = at.iter().zip(&self.made.tensors[*tensor].sizes).filter(|(i, _)| **i != then);
-            let inside = |(i, size): (&Integer, &i64)| {
+            let inside = |(i, size): (&AffineInteger, &i64)| {
                 let (low, high) = i.bounds(&self.made.indices);
                 low.is_some_and(|low| low >= 0) && high.is_some_and(|high| high < *size)
             };
@@ -505,8 +513,8 @@ impl Reader {
         }
         let edge = then.clone().minus(&now).constant;
         let outside = match (run.reversed, edge.abs()) {
-            (false, 1) => Value::equal(&now, &Integer::number(0), &self.made.indices),
-            (true, 1) => Value::equal(&now, &Integer::number(run.times - 1), &self.made.indices),
+            (false, 1) => Value::equal(&now, &AffineInteger::number(0), &self.made.indices),
+            (true, 1) => Value::equal(&now, &AffineInteger::number(run.times - 1), &self.made.indices),
             (false, _) => Value::at_least_zero(then, &self.made.indices).not(),
             (true, _) => Value::at_least_zero(then.times(-1).add(run.times - 1), &self.made.indices).not(),
         };
@@ -518,20 +526,20 @@ impl Reader {
     }
 
     /// A container after a loop that wrote one place of it at every time.
-    fn last_part(&mut self, run: &Run, axes: &[Id], places: &[(usize, Integer)], value: &Value, before: &SlotRef) -> Done<Value> {
-        let at: Vec<Integer> = axes.iter().map(|id| Integer::index(*id)).collect();
+    fn last_part(&mut self, run: &Run, axes: &[Id], places: &[(usize, AffineInteger)], value: &Value, before: &SlotRef) -> Done<Value> {
+        let at: Vec<AffineInteger> = axes.iter().map(|id| AffineInteger::index(*id)).collect();
         let old = self.held(before, &at)?;
         let indices = &self.made.indices;
-        let fault = || Stop::Why("its time is part of a quotient".into());
+        let fault = || UnreadReason::Why("its time is part of a quotient".into());
         let (axis, place) = places.iter().find(|(_, place)| place.mentions(run.time)).ok_or_else(fault)?;
         let by = place.coefficient(run.time).filter(|by| *by != 0).ok_or_else(fault)?;
-        let rest = at[*axis].clone().minus(&place.clone().plus(&Integer::index(run.time), -by));
+        let rest = at[*axis].clone().minus(&place.clone().plus(&AffineInteger::index(run.time), -by));
         let rest = if by < 0 { rest.times(-1) } else { rest };
         let time = rest.floor_div(by.abs(), indices);
         let mut condition = Value::equal(&rest, &time.times(by.abs()), indices);
         condition = Value::both(condition, Value::at_least_zero(time.clone(), indices));
         condition = Value::both(condition, Value::at_least_zero(time.times(-1).add(run.times - 1), indices));
-        let then: IndexMap<Id, Integer> = IndexMap::from([(run.time, time.clone())]);
+        let then: IndexMap<Id, AffineInteger> = IndexMap::from([(run.time, time.clone())]);
         for (other, place) in places.iter().filter(|(other, _)| other != axis) {
             condition = Value::both(condition, Value::equal(&at[*other], &place.substitute(&then, indices), indices));
         }
@@ -548,7 +556,7 @@ impl Change {
 }
 
 /// The same program with containers of its own.
-fn copied<'g>(frame: &Frame<'g>) -> Frame<'g> {
+fn copied<'g>(frame: &SdfgFrame<'g>) -> SdfgFrame<'g> {
     let mut own = forked(frame);
     for slot in own.slots.values_mut() {
         let content = slot.borrow().clone();

@@ -16,6 +16,7 @@ mod graph;
 mod integer;
 mod library;
 mod loops;
+mod nested;
 mod python;
 mod slot;
 mod state;
@@ -26,14 +27,14 @@ mod value;
 use crate::import::recipe::{Declaration, Writer};
 use crate::import::{ImportErrors, ImportProblem, Imported};
 use crate::load::load_str;
-use frame::{Frame, Reader, Symbol};
-use graph::Sdfg;
+use frame::{Reader, SdfgFrame, Symbol};
+use graph::DaceSdfg;
 use indexmap::{IndexMap, IndexSet};
-use integer::Integer;
+use integer::AffineInteger;
 use sdfg::Dtype;
 use slot::{Step, is_cheap};
 use std::path::Path;
-use value::{Tensor, Value};
+use value::{TensorId, Value};
 
 /// Reads an SDFG; `sizes` are the values of its symbols.
 ///
@@ -72,7 +73,7 @@ pub fn read(path: &Path, sizes: &[(String, i64)]) -> Result<Imported, ImportErro
 }
 
 /// Symbols of sizes that nobody gives, and given ones that the program lacks.
-fn open_sizes(sdfg: &Sdfg, sizes: &[(String, i64)]) -> Vec<ImportProblem> {
+fn open_sizes(sdfg: &DaceSdfg, sizes: &[(String, i64)]) -> Vec<ImportProblem> {
     let mut problems = vec![];
     let mut known: IndexSet<String> = sdfg.symbols.iter().cloned().collect();
     for (name, array) in sdfg.arrays.iter().filter(|(_, array)| !array.transient) {
@@ -117,15 +118,15 @@ fn dtype(name: &str) -> Option<Dtype> {
 }
 
 /// The recipe of a program.
-fn written(sdfg: &Sdfg, sizes: &[(String, i64)], title: &str, unrolled: bool) -> Result<Imported, Vec<ImportProblem>> {
+fn written(sdfg: &DaceSdfg, sizes: &[(String, i64)], title: &str, unrolled: bool) -> Result<Imported, Vec<ImportProblem>> {
     let whole_arguments = !sdfg.version.is_empty() && !sdfg.version.starts_with(['0', '1']);
     let mut reader = Reader { unrolled, whole_arguments, ..Reader::default() };
-    let mut frame = Frame { sdfg, slots: IndexMap::new(), symbols: IndexMap::new(), path: String::new() };
+    let mut frame = SdfgFrame { sdfg, slots: IndexMap::new(), symbols: IndexMap::new(), path: String::new() };
     let mut problems = vec![];
     for (name, size) in sizes {
-        frame.symbols.insert(name.clone(), Symbol::Integer(Integer::number(*size)));
+        frame.symbols.insert(name.clone(), Symbol::Integer(AffineInteger::number(*size)));
     }
-    let mut given: IndexMap<String, Tensor> = IndexMap::new();
+    let mut given: IndexMap<String, TensorId> = IndexMap::new();
     for (name, array) in sdfg.arrays.iter().filter(|(_, array)| !array.transient) {
         let fault = |why: String| ImportProblem::Tensor { name: name.clone(), why };
         if dtype(&array.dtype).is_none() {
@@ -145,7 +146,7 @@ fn written(sdfg: &Sdfg, sizes: &[(String, i64)], title: &str, unrolled: bool) ->
         };
         let slot = reader.empty(name, &shape, true);
         let tensor = reader.made.tensor(name, shape, true, array.is_whole());
-        let at = slot.borrow().axes.iter().map(|id| Integer::index(*id)).collect();
+        let at = slot.borrow().axes.iter().map(|id| AffineInteger::index(*id)).collect();
         slot.borrow_mut().body = Some(reader.made.read(tensor, at));
         frame.slots.insert(name.clone(), slot);
         given.insert(name.clone(), tensor);
@@ -162,7 +163,7 @@ fn written(sdfg: &Sdfg, sizes: &[(String, i64)], title: &str, unrolled: bool) ->
         return Err(problems);
     }
     // What the program has written is its result.
-    let mut outputs: Vec<(String, Tensor)> = vec![];
+    let mut outputs: Vec<(String, TensorId)> = vec![];
     for (name, tensor) in &given {
         let slot = frame.slots[name].clone();
         let axes = slot.borrow().axes.clone();
@@ -204,15 +205,15 @@ fn written(sdfg: &Sdfg, sizes: &[(String, i64)], title: &str, unrolled: bool) ->
 
 /// The text.
 fn finished(
-    sdfg: &Sdfg,
+    sdfg: &DaceSdfg,
     reader: &Reader,
     sizes: &[(String, i64)],
     title: &str,
-    given: &IndexMap<String, Tensor>,
-    outputs: &[(String, Tensor)],
+    given: &IndexMap<String, TensorId>,
+    outputs: &[(String, TensorId)],
 ) -> Imported {
     let made = &reader.made;
-    let wanted: Vec<Tensor> = outputs.iter().map(|(_, tensor)| *tensor).collect();
+    let wanted: Vec<TensorId> = outputs.iter().map(|(_, tensor)| *tensor).collect();
     let order = text::ordered(made, &wanted);
     let mut read = IndexSet::new();
     order.iter().for_each(|n| text::tensors(&made.steps[*n].value, &mut read));
@@ -245,7 +246,7 @@ fn finished(
         }
     }
     limit_rows(made, &order, &names, &mut writer);
-    let mut text = text::Text::new(made, &names, &mut writer);
+    let mut text = text::StepText::new(made, &names, &mut writer);
     for n in &order {
         let step: &Step = &made.steps[*n];
         text.step(step);
@@ -263,7 +264,7 @@ fn finished(
 /// Inputs that name rows hold numbers of rows.
 fn limit_rows(made: &slot::Made, order: &[usize], names: &[String], writer: &mut Writer) {
     use integer::Atom;
-    fn each(value: &Value, f: &mut dyn FnMut(Tensor, usize, &Integer)) {
+    fn each(value: &Value, f: &mut dyn FnMut(TensorId, usize, &AffineInteger)) {
         if let Value::Read { tensor, at, .. } = value {
             at.iter().enumerate().for_each(|(axis, i)| f(*tensor, axis, i));
         }

@@ -9,45 +9,45 @@ use indexmap::IndexSet;
 
 /// An expression.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Ast {
+pub enum PythonExpr {
     Number(f64),
     /// Without its modules: `math.exp` is `exp`.
     Name(String),
-    Call(String, Vec<Ast>),
-    Subscript(String, Vec<Ast>),
-    Negative(Box<Ast>),
-    Not(Box<Ast>),
-    Binary(&'static str, Box<Ast>, Box<Ast>),
+    Call(String, Vec<PythonExpr>),
+    Subscript(String, Vec<PythonExpr>),
+    Negative(Box<PythonExpr>),
+    Not(Box<PythonExpr>),
+    Binary(&'static str, Box<PythonExpr>, Box<PythonExpr>),
     /// `a if c else b`: condition, `a`, `b`.
-    Choice(Box<Ast>, Box<Ast>, Box<Ast>),
-    Lambda(Vec<String>, Box<Ast>),
+    Choice(Box<PythonExpr>, Box<PythonExpr>, Box<PythonExpr>),
+    Lambda(Vec<String>, Box<PythonExpr>),
 }
 
-impl Ast {
+impl PythonExpr {
     /// Names that stand in it, but for those of functions.
     pub fn names(&self, found: &mut IndexSet<String>) {
         match self {
-            Ast::Number(_) => {}
-            Ast::Name(name) => {
+            PythonExpr::Number(_) => {}
+            PythonExpr::Name(name) => {
                 found.insert(name.clone());
             }
-            Ast::Subscript(name, of) => {
+            PythonExpr::Subscript(name, of) => {
                 found.insert(name.clone());
                 of.iter().for_each(|a| a.names(found));
             }
-            Ast::Call(_, of) => of.iter().for_each(|a| a.names(found)),
-            Ast::Negative(a) | Ast::Not(a) | Ast::Lambda(_, a) => a.names(found),
-            Ast::Binary(_, a, b) => [a, b].into_iter().for_each(|a| a.names(found)),
-            Ast::Choice(a, b, c) => [a, b, c].into_iter().for_each(|a| a.names(found)),
+            PythonExpr::Call(_, of) => of.iter().for_each(|a| a.names(found)),
+            PythonExpr::Negative(a) | PythonExpr::Not(a) | PythonExpr::Lambda(_, a) => a.names(found),
+            PythonExpr::Binary(_, a, b) => [a, b].into_iter().for_each(|a| a.names(found)),
+            PythonExpr::Choice(a, b, c) => [a, b, c].into_iter().for_each(|a| a.names(found)),
         }
     }
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Statement {
+pub enum PythonStatement {
     /// A name, the subscripts in its brackets, and its value.
-    Assign(String, Vec<Ast>, Ast),
-    If(Ast, Vec<Statement>, Vec<Statement>),
+    Assign(String, Vec<PythonExpr>, PythonExpr),
+    If(PythonExpr, Vec<PythonStatement>, Vec<PythonStatement>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -105,7 +105,7 @@ struct Reader {
     depth: usize,
 }
 
-type Parsed = Result<Ast, String>;
+type Parsed = Result<PythonExpr, String>;
 
 /// Reads one expression.
 ///
@@ -124,7 +124,7 @@ pub fn expression(text: &str) -> Parsed {
 ///
 /// # Errors
 /// What is not understood.
-pub fn statements(text: &str) -> Result<Vec<Statement>, String> {
+pub fn statements(text: &str) -> Result<Vec<PythonStatement>, String> {
     let mut lines: Vec<(usize, String)> = vec![];
     let mut open = 0i32;
     for line in text.lines().flat_map(parted) {
@@ -150,7 +150,7 @@ fn parted(line: &str) -> Vec<String> {
     line.trim_start().split(';').map(|part| format!("{indent}{}", part.trim_start())).collect()
 }
 
-fn block(lines: &[(usize, String)], at: &mut usize, deep: usize) -> Result<Vec<Statement>, String> {
+fn block(lines: &[(usize, String)], at: &mut usize, deep: usize) -> Result<Vec<PythonStatement>, String> {
     if deep > 30 {
         return Err("its blocks are nested too deep".into());
     }
@@ -171,7 +171,7 @@ fn block(lines: &[(usize, String)], at: &mut usize, deep: usize) -> Result<Vec<S
     Ok(found)
 }
 
-fn branch(condition: &str, lines: &[(usize, String)], at: &mut usize, indent: usize, deep: usize) -> Result<Statement, String> {
+fn branch(condition: &str, lines: &[(usize, String)], at: &mut usize, indent: usize, deep: usize) -> Result<PythonStatement, String> {
     let (condition, rest) = condition.rsplit_once(':').ok_or_else(|| format!("`if {condition}` lacks its colon"))?;
     let inside = |rest: &str, at: &mut usize| match rest.trim() {
         "" if lines.get(*at).is_some_and(|(own, _)| *own > indent) => block(lines, at, deep + 1),
@@ -190,11 +190,11 @@ fn branch(condition: &str, lines: &[(usize, String)], at: &mut usize, indent: us
             otherwise = vec![branch(rest, lines, at, *own, deep + 1)?];
         }
     }
-    Ok(Statement::If(condition, then, otherwise))
+    Ok(PythonStatement::If(condition, then, otherwise))
 }
 
 /// `a = b`, `a[i] = b`, `a += b`, `a = b = c`.
-fn assignment(line: &str) -> Result<Vec<Statement>, String> {
+fn assignment(line: &str) -> Result<Vec<PythonStatement>, String> {
     let mut reader = Reader { words: words(line)?, at: 0, depth: 0 };
     if reader.words.is_empty() {
         return Ok(vec![]);
@@ -211,7 +211,7 @@ fn assignment(line: &str) -> Result<Vec<Statement>, String> {
                 let right = reader.expression()?;
                 let op = SIGNS.iter().find(|s| **s == &sign[..sign.len() - 1]).copied().unwrap_or("+");
                 targets.push(target(&own).ok_or_else(fault)?);
-                value = Ast::Binary(op, Box::new(own), Box::new(right));
+                value = PythonExpr::Binary(op, Box::new(own), Box::new(right));
                 break;
             }
             _ => return Err(fault()),
@@ -222,13 +222,13 @@ fn assignment(line: &str) -> Result<Vec<Statement>, String> {
     if targets.is_empty() || reader.peek().is_some() {
         return Err(fault());
     }
-    Ok(targets.into_iter().map(|(name, at)| Statement::Assign(name, at, value.clone())).collect())
+    Ok(targets.into_iter().map(|(name, at)| PythonStatement::Assign(name, at, value.clone())).collect())
 }
 
-fn target(ast: &Ast) -> Option<(String, Vec<Ast>)> {
+fn target(ast: &PythonExpr) -> Option<(String, Vec<PythonExpr>)> {
     match ast {
-        Ast::Name(name) => Some((name.clone(), vec![])),
-        Ast::Subscript(name, at) => Some((name.clone(), at.clone())),
+        PythonExpr::Name(name) => Some((name.clone(), vec![])),
+        PythonExpr::Subscript(name, at) => Some((name.clone(), at.clone())),
         _ => None,
     }
 }
@@ -288,14 +288,14 @@ impl Reader {
                 self.eat(",");
             }
             self.expect(":")?;
-            return Ok(Ast::Lambda(names, Box::new(self.expression()?)));
+            return Ok(PythonExpr::Lambda(names, Box::new(self.expression()?)));
         }
         let value = self.level(0)?;
         if self.eat("if") {
             let condition = self.level(0)?;
             self.expect("else")?;
             let otherwise = self.expression()?;
-            return Ok(Ast::Choice(Box::new(condition), Box::new(value), Box::new(otherwise)));
+            return Ok(PythonExpr::Choice(Box::new(condition), Box::new(value), Box::new(otherwise)));
         }
         Ok(value)
     }
@@ -304,23 +304,23 @@ impl Reader {
         let Some(own) = LEVELS.get(level) else { return self.negation() };
         let mut value = self.level(level + 1)?;
         while let Some(op) = self.one(own) {
-            value = Ast::Binary(op, Box::new(value), Box::new(self.level(level + 1)?));
+            value = PythonExpr::Binary(op, Box::new(value), Box::new(self.level(level + 1)?));
         }
         Ok(value)
     }
 
     fn negation(&mut self) -> Parsed {
         if self.eat("not") || self.eat("!") {
-            return Ok(Ast::Not(Box::new(self.negation()?)));
+            return Ok(PythonExpr::Not(Box::new(self.negation()?)));
         }
         // `a < b <= c` compares both.
         let mut left = self.operands(SUMS)?;
-        let mut all: Option<Ast> = None;
+        let mut all: Option<PythonExpr> = None;
         while let Some(op) = self.one(COMPARED) {
             let right = self.operands(SUMS)?;
-            let pair = Ast::Binary(op, Box::new(left), Box::new(right.clone()));
+            let pair = PythonExpr::Binary(op, Box::new(left), Box::new(right.clone()));
             all = Some(match all {
-                Some(before) => Ast::Binary("and", Box::new(before), Box::new(pair)),
+                Some(before) => PythonExpr::Binary("and", Box::new(before), Box::new(pair)),
                 None => pair,
             });
             left = right;
@@ -333,7 +333,7 @@ impl Reader {
         let mut value = if sums { self.operands(PRODUCTS)? } else { self.unary()? };
         while let Some(op) = self.one(signs) {
             let right = if sums { self.operands(PRODUCTS)? } else { self.unary()? };
-            value = Ast::Binary(op, Box::new(value), Box::new(right));
+            value = PythonExpr::Binary(op, Box::new(value), Box::new(right));
         }
         Ok(value)
     }
@@ -345,17 +345,17 @@ impl Reader {
         }
         let read = if self.eat("-") {
             match self.unary()? {
-                Ast::Number(value) => Ok(Ast::Number(-value)),
-                value => Ok(Ast::Negative(Box::new(value))),
+                PythonExpr::Number(value) => Ok(PythonExpr::Number(-value)),
+                value => Ok(PythonExpr::Negative(Box::new(value))),
             }
         } else if self.eat("+") {
             self.unary()
         } else if self.eat("~") {
-            Ok(Ast::Not(Box::new(self.unary()?)))
+            Ok(PythonExpr::Not(Box::new(self.unary()?)))
         } else {
             let base = self.atom()?;
             match self.eat("**") {
-                true => Ok(Ast::Binary("**", Box::new(base), Box::new(self.unary()?))),
+                true => Ok(PythonExpr::Binary("**", Box::new(base), Box::new(self.unary()?))),
                 false => Ok(base),
             }
         };
@@ -367,7 +367,7 @@ impl Reader {
         let word = self.peek().cloned();
         self.at += 1;
         match word {
-            Some(Word::Number(value)) => Ok(Ast::Number(value)),
+            Some(Word::Number(value)) => Ok(PythonExpr::Number(value)),
             Some(Word::Sign("(")) => {
                 let value = self.expression()?;
                 if self.eat(",") {
@@ -389,8 +389,8 @@ impl Reader {
             name = inner;
         }
         match name.as_str() {
-            "True" | "true" => return Ok(Ast::Number(1.0)),
-            "False" | "false" => return Ok(Ast::Number(0.0)),
+            "True" | "true" => return Ok(PythonExpr::Number(1.0)),
+            "False" | "false" => return Ok(PythonExpr::Number(0.0)),
             _ => {}
         }
         if self.eat("(") {
@@ -413,7 +413,7 @@ impl Reader {
             if let ("symbol", [one]) = (name.as_str(), arguments.as_slice()) {
                 return Ok(one.clone());
             }
-            return Ok(Ast::Call(name, arguments));
+            return Ok(PythonExpr::Call(name, arguments));
         }
         if self.eat("[") {
             let mut at = vec![];
@@ -424,9 +424,9 @@ impl Reader {
                     break;
                 }
             }
-            return Ok(Ast::Subscript(name, at));
+            return Ok(PythonExpr::Subscript(name, at));
         }
-        Ok(Ast::Name(name))
+        Ok(PythonExpr::Name(name))
     }
 }
 
@@ -454,9 +454,9 @@ mod tests {
     fn statements_have_blocks() -> Result<(), String> {
         let read = statements("t = a\nif a > 0:\n    b = t\n    c[0] += 1\nelif a < 0: b = 2\nelse:\n    b = 3  # three\n")?;
         assert_eq!(read.len(), 2);
-        let Statement::If(_, then, otherwise) = &read[1] else { return Err("no branch".into()) };
+        let PythonStatement::If(_, then, otherwise) = &read[1] else { return Err("no branch".into()) };
         assert_eq!(then.len(), 2);
-        assert!(matches!(otherwise.as_slice(), [Statement::If(..)]));
+        assert!(matches!(otherwise.as_slice(), [PythonStatement::If(..)]));
         Ok(())
     }
 }

@@ -1,26 +1,26 @@
 //! What containers hold: one expression for all elements of each, and the steps that some of them become.
 
-use super::integer::{Atom, Id, Indices, Integer};
-use super::value::{Combine, Tensor, Value};
+use super::integer::{AffineInteger, Atom, Id, StepIndices};
+use super::value::{ReductionOperator, TensorId, Value};
 use indexmap::IndexMap;
 use std::cell::RefCell;
 use std::rc::Rc;
 
 /// Why something cannot be written.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Stop {
+pub enum UnreadReason {
     Why(String),
     /// Something before it was refused, and that is reported.
     Earlier,
 }
 
-pub fn stop<T>(why: impl Into<String>) -> Result<T, Stop> {
-    Err(Stop::Why(why.into()))
+pub fn stop<T>(why: impl Into<String>) -> Result<T, UnreadReason> {
+    Err(UnreadReason::Why(why.into()))
 }
 
 /// The content of a container: the value of an element as an expression of its place.
 #[derive(Clone, Debug)]
-pub struct Slot {
+pub struct ContainerContent {
     /// An index for each axis.
     pub axes: Vec<Id>,
     /// `None` after a refusal.
@@ -37,7 +37,7 @@ pub struct Slot {
     pub whole_shape: bool,
 }
 
-pub type SlotRef = Rc<RefCell<Slot>>;
+pub type SlotRef = Rc<RefCell<ContainerContent>>;
 
 /// A tensor of the recipe.
 pub struct TensorInfo {
@@ -51,7 +51,7 @@ pub struct TensorInfo {
 }
 
 pub struct Step {
-    pub tensor: Tensor,
+    pub tensor: TensorId,
     pub left: Vec<Id>,
     pub value: Value,
     pub comment: String,
@@ -67,7 +67,7 @@ const FACTORS: i64 = 64;
 /// What has been read so far of a program.
 #[derive(Default)]
 pub struct Made {
-    pub indices: Indices,
+    pub indices: StepIndices,
     pub tensors: Vec<TensorInfo>,
     pub steps: Vec<Step>,
 }
@@ -78,9 +78,9 @@ pub struct Write {
     /// Indices that the points are counted by.
     pub points: Vec<Id>,
     /// Where each of them writes.
-    pub at: Vec<Integer>,
+    pub at: Vec<AffineInteger>,
     pub body: Value,
-    pub combine: Option<Combine>,
+    pub combine: Option<ReductionOperator>,
     /// Which of them do.
     pub guard: Value,
     pub comment: String,
@@ -88,7 +88,7 @@ pub struct Write {
 
 /// Whether a value is no more than an element.
 pub fn is_cheap(value: &Value) -> bool {
-    let plain = |at: &[Integer]| !at.iter().any(|i| i.terms.iter().any(|(atom, _)| matches!(atom, Atom::Element(_))));
+    let plain = |at: &[AffineInteger]| !at.iter().any(|i| i.terms.iter().any(|(atom, _)| matches!(atom, Atom::Element(_))));
     match value {
         Value::Number(_) | Value::Integer(_) | Value::Prior | Value::Undefined | Value::Carried(..) => true,
         Value::Read { at, .. } => plain(at),
@@ -101,7 +101,7 @@ fn has_reduction(value: &Value) -> bool {
 }
 
 impl Made {
-    pub fn tensor(&mut self, wanted: &str, sizes: Vec<i64>, given: bool, integral: bool) -> Tensor {
+    pub fn tensor(&mut self, wanted: &str, sizes: Vec<i64>, given: bool, integral: bool) -> TensorId {
         self.tensors.push(TensorInfo { wanted: wanted.to_string(), sizes, given, integral });
         self.tensors.len() - 1
     }
@@ -110,13 +110,13 @@ impl Made {
         sizes.iter().map(|size| self.indices.add(*size)).collect()
     }
 
-    pub fn substituted(&self, value: &Value, from: &[Id], to: &[Integer]) -> Value {
-        let by: IndexMap<Id, Integer> = from.iter().copied().zip(to.iter().cloned()).collect();
+    pub fn substituted(&self, value: &Value, from: &[Id], to: &[AffineInteger]) -> Value {
+        let by: IndexMap<Id, AffineInteger> = from.iter().copied().zip(to.iter().cloned()).collect();
         value.substitute(&by, &self.indices)
     }
 
     /// A tensor's element; what its bounds do not keep inside is 0 outside.
-    pub fn read(&self, tensor: Tensor, at: Vec<Integer>) -> Value {
+    pub fn read(&self, tensor: TensorId, at: Vec<AffineInteger>) -> Value {
         Value::Read { tensor, at, fill: None }
     }
 
@@ -135,8 +135,11 @@ impl Made {
         });
         left.sort_unstable();
         left.extend(axes);
-        let (left, at, value) =
-            if parted { self.digits(left, value) } else { (left.clone(), left.iter().map(|id| Integer::index(*id)).collect(), value) };
+        let (left, at, value) = if parted {
+            self.digits(left, value)
+        } else {
+            (left.clone(), left.iter().map(|id| AffineInteger::index(*id)).collect(), value)
+        };
         let sizes = left.iter().map(|id| self.indices.sizes[*id]).collect();
         let integral = self.is_integral(&value);
         let tensor = self.tensor(wanted, sizes, false, integral);
@@ -145,7 +148,7 @@ impl Made {
     }
 
     /// Parts indices of a step that its value divides: an axis that two were merged into is two dims again.
-    fn digits(&mut self, left: Vec<Id>, value: Value) -> (Vec<Id>, Vec<Integer>, Value) {
+    fn digits(&mut self, left: Vec<Id>, value: Value) -> (Vec<Id>, Vec<AffineInteger>, Value) {
         let mut divisors: IndexMap<Id, Vec<i64>> = IndexMap::new();
         each_quotient(&value, &mut |of, divisor| {
             if let Some(id) = of.as_index().filter(|id| left.contains(id)) {
@@ -153,7 +156,7 @@ impl Made {
             }
         });
         let (mut ids, mut at) = (vec![], vec![]);
-        let mut by: IndexMap<Id, Integer> = IndexMap::new();
+        let mut by: IndexMap<Id, AffineInteger> = IndexMap::new();
         for id in left {
             let size = self.indices.sizes[id];
             let mut below: Vec<i64> = divisors.get(&id).cloned().unwrap_or_default();
@@ -163,15 +166,15 @@ impl Made {
             below.dedup();
             if below.len() < 3 || below.windows(2).any(|pair| pair[1] % pair[0] != 0) {
                 ids.push(id);
-                at.push(Integer::index(id));
+                at.push(AffineInteger::index(id));
                 continue;
             }
-            let mut whole = Integer::number(0);
+            let mut whole = AffineInteger::number(0);
             for pair in below.windows(2).rev() {
                 let digit = self.indices.add(pair[1] / pair[0]);
-                whole = whole.plus(&Integer::index(digit), pair[0]);
-                let high = Integer::index(id).floor_div(pair[0], &self.indices);
-                at.push(high.minus(&Integer::index(id).floor_div(pair[1], &self.indices).times(pair[1] / pair[0])));
+                whole = whole.plus(&AffineInteger::index(digit), pair[0]);
+                let high = AffineInteger::index(id).floor_div(pair[0], &self.indices);
+                at.push(high.minus(&AffineInteger::index(id).floor_div(pair[1], &self.indices).times(pair[1] / pair[0])));
                 ids.push(digit);
             }
             by.insert(id, whole);
@@ -182,7 +185,7 @@ impl Made {
 
     /// Makes a step of a container's content, unless it is a plain element already.
     pub fn settle(&mut self, slot: &SlotRef) {
-        let Slot { axes, body: Some(body), name, comment, prior, whole_shape, .. } = slot.borrow().clone() else { return };
+        let ContainerContent { axes, body: Some(body), name, comment, prior, whole_shape, .. } = slot.borrow().clone() else { return };
         if is_cheap(&body) {
             return;
         }
@@ -191,7 +194,8 @@ impl Made {
             None => body,
         };
         let kept: Vec<Id> = axes.iter().copied().filter(|id| whole_shape || self.indices.sizes[*id] != 1).collect();
-        let zero: IndexMap<Id, Integer> = axes.iter().filter(|id| !kept.contains(id)).map(|id| (*id, Integer::number(0))).collect();
+        let zero: IndexMap<Id, AffineInteger> =
+            axes.iter().filter(|id| !kept.contains(id)).map(|id| (*id, AffineInteger::number(0))).collect();
         let value = value.substitute(&zero, &self.indices);
         let read = self.stepped(&name, &kept, value, &comment, !whole_shape);
         slot.borrow_mut().body = Some(read);
@@ -202,7 +206,7 @@ impl Made {
     ///
     /// # Errors
     /// [`Stop::Earlier`] where its content was refused.
-    pub fn element(&mut self, slot: &SlotRef, at: &[Integer]) -> Result<Value, Stop> {
+    pub fn element(&mut self, slot: &SlotRef, at: &[AffineInteger]) -> Result<Value, UnreadReason> {
         let found = self.peeked(slot, at)?;
         if is_cheap(&found) {
             return Ok(if found == Value::Undefined { Value::Number(0.0) } else { found });
@@ -223,9 +227,9 @@ impl Made {
     }
 
     /// An element as its container's expression says it.
-    pub fn peeked(&self, slot: &SlotRef, at: &[Integer]) -> Result<Value, Stop> {
+    pub fn peeked(&self, slot: &SlotRef, at: &[AffineInteger]) -> Result<Value, UnreadReason> {
         let slot = slot.borrow();
-        let Some(body) = &slot.body else { return Err(Stop::Earlier) };
+        let Some(body) = &slot.body else { return Err(UnreadReason::Earlier) };
         if at.len() != slot.axes.len() {
             return stop(format!("`{}` has {} axes, and {} subscripts read it", slot.name, slot.axes.len(), at.len()));
         }
@@ -237,27 +241,28 @@ impl Made {
     }
 
     /// An integer that a value is, for subscripts: what is computed is a step first.
-    pub fn row(&mut self, value: Value, name: &str) -> Integer {
+    pub fn row(&mut self, value: Value, name: &str) -> AffineInteger {
         match value {
             Value::Integer(integer) => integer,
-            Value::Number(n) => Integer::number(n as i64),
-            Value::Read { fill: None, .. } if is_cheap(&value) => Integer::atom(Atom::Element(Box::new(value))),
+            Value::Number(n) => AffineInteger::number(n as i64),
+            Value::Read { fill: None, .. } if is_cheap(&value) => AffineInteger::atom(Atom::Element(Box::new(value))),
             other => {
                 let read = self.step(&format!("{name}_row"), &[], other, "the number of a row");
-                Integer::atom(Atom::Element(Box::new(read)))
+                AffineInteger::atom(Atom::Element(Box::new(read)))
             }
         }
     }
 
     pub fn is_integral(&self, value: &Value) -> bool {
-        use super::value::Op;
+        use super::value::BinaryOperator;
         match value {
             Value::Number(n) => n.fract() == 0.0,
             Value::Integer(_) => true,
             Value::Read { tensor, .. } => self.tensors[*tensor].integral,
             Value::Call(name, of) => *name == "floor" || (matches!(*name, "-" | "abs") && self.is_integral(of)),
             Value::Binary(op, a, b) => {
-                op.is_comparison() || (!matches!(op, Op::Div | Op::Pow) && self.is_integral(a) && self.is_integral(b))
+                op.is_comparison()
+                    || (!matches!(op, BinaryOperator::Div | BinaryOperator::Pow) && self.is_integral(a) && self.is_integral(b))
             }
             Value::Where(_, a, b) => self.is_integral(a) && self.is_integral(b),
             Value::Reduce(_, _, of) => self.is_integral(of),
@@ -269,15 +274,15 @@ impl Made {
     ///
     /// # Errors
     /// Places that depend on what tensors hold; points that write one element without a word how they combine.
-    pub fn written(&mut self, old: &SlotRef, write: &Write) -> Result<SlotRef, Stop> {
+    pub fn written(&mut self, old: &SlotRef, write: &Write) -> Result<SlotRef, UnreadReason> {
         let before = old.borrow().clone();
-        let Some(old_body) = before.body.clone() else { return Err(Stop::Earlier) };
+        let Some(old_body) = before.body.clone() else { return Err(UnreadReason::Earlier) };
         if write.at.len() != before.axes.len() {
             return stop(format!("`{}` has {} axes, and {} subscripts write it", before.name, before.axes.len(), write.at.len()));
         }
         let sizes: Vec<i64> = before.axes.iter().map(|id| self.indices.sizes[*id]).collect();
         let axes = self.fresh(&sizes);
-        let places: Vec<Integer> = axes.iter().map(|id| Integer::index(*id)).collect();
+        let places: Vec<AffineInteger> = axes.iter().map(|id| AffineInteger::index(*id)).collect();
         let old_value = self.substituted(&old_body, &before.axes, &places);
         let Solved { by, conditions, left } = self.solve(&axes, write)?;
         let body = match write.combine {
@@ -324,63 +329,63 @@ impl Made {
         if let Some(writes) = &mut writes {
             writes.push(write.clone());
         }
-        Ok(Rc::new(RefCell::new(Slot { axes, body: Some(body), comment, prior, writes, ..before })))
+        Ok(Rc::new(RefCell::new(ContainerContent { axes, body: Some(body), comment, prior, writes, ..before })))
     }
 
     /// A reduction over those indices that the operand has; one that it lacks repeats it.
     ///
     /// # Errors
     /// Products of more than 64 factors.
-    pub fn reduced(&self, combine: Combine, over: &[Id], of: Value) -> Result<Value, Stop> {
-        use super::value::Op;
+    pub fn reduced(&self, combine: ReductionOperator, over: &[Id], of: Value) -> Result<Value, UnreadReason> {
+        use super::value::BinaryOperator;
         let (over, repeated): (Vec<Id>, Vec<Id>) = over.iter().copied().partition(|id| of.mentions(*id));
         let times: i64 = repeated.iter().map(|id| self.indices.sizes[*id]).product();
         let of = if over.is_empty() {
             of
-        } else if combine == Combine::Product {
+        } else if combine == ReductionOperator::Product {
             self.factors(&over, of)?
         } else {
             Value::Reduce(combine, over, Box::new(of))
         };
         Ok(match combine {
             _ if times == 1 => of,
-            Combine::Sum => Value::binary(Op::Mul, Value::Number(times as f64), of),
-            Combine::Product => Value::binary(Op::Pow, of, Value::Number(times as f64)),
+            ReductionOperator::Sum => Value::binary(BinaryOperator::Mul, Value::Number(times as f64), of),
+            ReductionOperator::Product => Value::binary(BinaryOperator::Pow, of, Value::Number(times as f64)),
             _ => of,
         })
     }
 
     /// A recipe has no product over an index: the factors are written out.
-    fn factors(&self, over: &[Id], of: Value) -> Result<Value, Stop> {
+    fn factors(&self, over: &[Id], of: Value) -> Result<Value, UnreadReason> {
         let count: i64 = over.iter().map(|id| self.indices.sizes[*id]).product();
         if count > FACTORS {
             return stop(format!("a product of {count} factors is written out, and {FACTORS} are the most"));
         }
         let mut product = vec![of];
         for id in over {
-            let one = |factor: &Value, n: i64| self.substituted(factor, &[*id], &[Integer::number(n)]);
+            let one = |factor: &Value, n: i64| self.substituted(factor, &[*id], &[AffineInteger::number(n)]);
             product = product.iter().flat_map(|factor| (0..self.indices.sizes[*id]).map(move |n| one(factor, n))).collect();
         }
-        Ok(product.into_iter().fold(Value::Number(1.0), |a, b| Combine::Product.join(a, b)))
+        Ok(product.into_iter().fold(Value::Number(1.0), |a, b| ReductionOperator::Product.join(a, b)))
     }
 
     /// The points that write an element.
-    fn solve(&self, axes: &[Id], write: &Write) -> Result<Solved, Stop> {
-        let mut by: IndexMap<Id, Integer> = IndexMap::new();
+    fn solve(&self, axes: &[Id], write: &Write) -> Result<Solved, UnreadReason> {
+        let mut by: IndexMap<Id, AffineInteger> = IndexMap::new();
         for id in write.points.iter().filter(|id| self.indices.sizes[**id] == 1) {
-            by.insert(*id, Integer::number(0));
+            by.insert(*id, AffineInteger::number(0));
         }
         let mut conditions = vec![];
         let mut waiting: Vec<usize> = (0..axes.len()).collect();
         while !waiting.is_empty() {
-            let open = |at: &Integer, by: &IndexMap<Id, Integer>| -> Vec<Id> {
+            let open = |at: &AffineInteger, by: &IndexMap<Id, AffineInteger>| -> Vec<Id> {
                 write.points.iter().copied().filter(|id| !by.contains_key(id) && at.mentions(*id)).collect()
             };
             // Axes that fewer points stand open for come first.
             waiting.sort_by_key(|n| std::cmp::Reverse(open(&write.at[*n], &by).len()));
             let Some(axis) = waiting.pop() else { break };
             let at = write.at[axis].substitute(&by, &self.indices);
-            let own = Integer::index(axes[axis]);
+            let own = AffineInteger::index(axes[axis]);
             if at.terms.iter().any(|(atom, _)| matches!(atom, Atom::Element(_))) {
                 return stop("it writes at places that a tensor holds (a scatter), which recipes do not have");
             }
@@ -397,7 +402,7 @@ impl Made {
                 continue;
             }
             terms.sort_by_key(|(id, by)| (std::cmp::Reverse(by.abs()), std::cmp::Reverse(self.indices.sizes[*id])));
-            let unopened = terms.iter().fold(at.clone(), |rest, (id, by)| rest.plus(&Integer::index(*id), -by));
+            let unopened = terms.iter().fold(at.clone(), |rest, (id, by)| rest.plus(&AffineInteger::index(*id), -by));
             let mut rest = own.minus(&unopened);
             let positive = terms.iter().all(|(_, by)| *by > 0);
             let below = |n: usize| -> i64 { terms[n + 1..].iter().map(|(id, by)| by * (self.indices.sizes[*id] - 1)).sum() };
@@ -405,7 +410,7 @@ impl Made {
             if !unique && terms.len() > 1 {
                 // One is solved for; the others stay, and are reduced over.
                 let others = terms.split_off(1);
-                rest = others.iter().fold(rest, |rest, (id, by)| rest.plus(&Integer::index(*id), -by));
+                rest = others.iter().fold(rest, |rest, (id, by)| rest.plus(&AffineInteger::index(*id), -by));
             }
             for (n, (id, factor)) in terms.iter().enumerate() {
                 let (signed, factor) = if *factor < 0 { (rest.times(-1), -factor) } else { (rest.clone(), *factor) };
@@ -432,8 +437,8 @@ impl Made {
 }
 
 /// Calls `f` with every quotient's dividend and divisor.
-fn each_quotient(value: &Value, f: &mut dyn FnMut(&Integer, i64)) {
-    fn integer(i: &Integer, f: &mut dyn FnMut(&Integer, i64)) {
+fn each_quotient(value: &Value, f: &mut dyn FnMut(&AffineInteger, i64)) {
+    fn integer(i: &AffineInteger, f: &mut dyn FnMut(&AffineInteger, i64)) {
         for (atom, _) in &i.terms {
             match atom {
                 Atom::Quotient(of, divisor) => {
@@ -450,21 +455,21 @@ fn each_quotient(value: &Value, f: &mut dyn FnMut(&Integer, i64)) {
 }
 
 struct Solved {
-    by: IndexMap<Id, Integer>,
+    by: IndexMap<Id, AffineInteger>,
     conditions: Vec<Value>,
     /// Points that any axis leaves open.
     left: Vec<Id>,
 }
 
 /// What is added to the value before, and how.
-pub fn accumulated(value: &Value) -> Option<(Combine, &Value)> {
-    use super::value::Op;
+pub fn accumulated(value: &Value) -> Option<(ReductionOperator, &Value)> {
+    use super::value::BinaryOperator;
     let Value::Binary(op, a, b) = value else { return None };
     let combine = match op {
-        Op::Add => Combine::Sum,
-        Op::Mul => Combine::Product,
-        Op::Max => Combine::Max,
-        Op::Min => Combine::Min,
+        BinaryOperator::Add => ReductionOperator::Sum,
+        BinaryOperator::Mul => ReductionOperator::Product,
+        BinaryOperator::Max => ReductionOperator::Max,
+        BinaryOperator::Min => ReductionOperator::Min,
         _ => return None,
     };
     let free = |v: &Value| !v.any(&|v| *v == Value::Prior);

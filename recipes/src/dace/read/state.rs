@@ -1,16 +1,16 @@
 //! One state: its nodes in the order of its edges, maps with what they hold.
 
-use super::evaluate::{self, Names, Operand};
-use super::frame::{Frame, Reader, Subset, Symbol, points};
-use super::graph::{Edge, NodeKind, Range, State};
-use super::integer::{Id, Integer};
-use super::slot::{SlotRef, Stop, Write, stop};
+use super::evaluate::{self, Names, TaskletOperand};
+use super::frame::{Reader, SdfgFrame, Subset, Symbol, points};
+use super::graph::{DataflowEdge, DataflowState, NodeKind, SubsetRange};
+use super::integer::{AffineInteger, Id};
+use super::slot::{SlotRef, UnreadReason, Write, stop};
 use super::value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A state under way.
-pub struct Walk<'g> {
-    pub state: &'g State,
+pub struct StateWalk<'g> {
+    pub state: &'g DataflowState,
     /// What containers held where an access node stands.
     versions: BTreeMap<usize, SlotRef>,
     /// What tasklets hand to tasklets.
@@ -26,18 +26,18 @@ pub struct Leaving {
     write: Write,
 }
 
-type Done<T> = Result<T, Stop>;
+type Done<T> = Result<T, UnreadReason>;
 
 impl Reader {
     /// Runs a state.
-    pub fn state<'g>(&mut self, frame: &mut Frame<'g>, state: &'g State) {
+    pub fn state<'g>(&mut self, frame: &mut SdfgFrame<'g>, state: &'g DataflowState) {
         let place = if frame.path.is_empty() { state.label.clone() } else { format!("{} in {}", state.label, frame.path) };
-        let mut walk = Walk { state, versions: BTreeMap::new(), handed: BTreeMap::new(), place };
+        let mut walk = StateWalk { state, versions: BTreeMap::new(), handed: BTreeMap::new(), place };
         self.level(frame, &mut walk, None);
     }
 
     /// Runs the nodes of a scope; what leaves it.
-    fn level<'g>(&mut self, frame: &mut Frame<'g>, walk: &mut Walk<'g>, scope: Option<usize>) -> Vec<Leaving> {
+    fn level<'g>(&mut self, frame: &mut SdfgFrame<'g>, walk: &mut StateWalk<'g>, scope: Option<usize>) -> Vec<Leaving> {
         let state = walk.state;
         let own = |n: usize| state.nodes[n].scope == scope && !matches!(state.nodes[n].kind, NodeKind::Exit(_));
         // The node of this level that a node belongs to.
@@ -72,7 +72,7 @@ impl Reader {
             match self.node(frame, walk, n) {
                 Ok(more) => leaving.extend(more),
                 Err(why) => {
-                    if let Stop::Why(why) = why {
+                    if let UnreadReason::Why(why) = why {
                         self.problem(&walk.place, &state.nodes[n].label, why);
                     }
                     self.refuse(frame, walk, n);
@@ -93,7 +93,7 @@ impl Reader {
     }
 
     /// Marks what a refused node would have written.
-    fn refuse(&mut self, frame: &mut Frame, walk: &mut Walk, n: usize) {
+    fn refuse(&mut self, frame: &mut SdfgFrame, walk: &mut StateWalk, n: usize) {
         let state = walk.state;
         let refused = |reader: &mut Self, data: &str| {
             let slot = reader.empty(data, &[], false);
@@ -124,13 +124,13 @@ impl Reader {
         }
     }
 
-    fn node<'g>(&mut self, frame: &mut Frame<'g>, walk: &mut Walk<'g>, n: usize) -> Done<Vec<Leaving>> {
+    fn node<'g>(&mut self, frame: &mut SdfgFrame<'g>, walk: &mut StateWalk<'g>, n: usize) -> Done<Vec<Leaving>> {
         let state = walk.state;
         let node = &state.nodes[n];
         match &node.kind {
             NodeKind::Access(data) => self.access(frame, walk, n, data),
             NodeKind::Tasklet { code, outputs } => {
-                let code = code.as_ref().map_err(|why| Stop::Why(why.clone()))?;
+                let code = code.as_ref().map_err(|why| UnreadReason::Why(why.clone()))?;
                 let mut names = Names::default();
                 for edge in walk.incoming(n) {
                     if let Some(connector) = &edge.to.1 {
@@ -156,8 +156,8 @@ impl Reader {
     }
 
     /// What a container holds where an access node stands, once all that flows into it is copied.
-    fn access<'g>(&mut self, frame: &mut Frame<'g>, walk: &mut Walk<'g>, n: usize, data: &'g str) -> Done<Vec<Leaving>> {
-        let array = frame.sdfg.arrays.get(data).ok_or_else(|| Stop::Why(format!("`{data}` is not declared")))?;
+    fn access<'g>(&mut self, frame: &mut SdfgFrame<'g>, walk: &mut StateWalk<'g>, n: usize, data: &'g str) -> Done<Vec<Leaving>> {
+        let array = frame.sdfg.arrays.get(data).ok_or_else(|| UnreadReason::Why(format!("`{data}` is not declared")))?;
         if !matches!(array.kind.as_str(), "Array" | "Scalar" | "ArrayView" | "View") {
             return stop(format!("`{data}` is a {}, and arrays, scalars and views are read", array.kind));
         }
@@ -201,8 +201,8 @@ impl Reader {
         Ok(leaving)
     }
 
-    pub fn apply(&mut self, frame: &mut Frame, data: &str, write: &Write) -> Done<()> {
-        let array = frame.sdfg.arrays.get(data).ok_or_else(|| Stop::Why(format!("`{data}` is not declared")))?;
+    pub fn apply(&mut self, frame: &mut SdfgFrame, data: &str, write: &Write) -> Done<()> {
+        let array = frame.sdfg.arrays.get(data).ok_or_else(|| UnreadReason::Why(format!("`{data}` is not declared")))?;
         if !frame.slots.contains_key(data) {
             let shape = self.shape(frame, array)?;
             let slot = self.empty(data, &shape, false);
@@ -226,7 +226,7 @@ impl Reader {
     }
 
     /// The container whose elements an edge brings, and what it holds.
-    pub fn source(&self, walk: &Walk, edge: &Edge) -> Option<(String, SlotRef)> {
+    pub fn source(&self, walk: &StateWalk, edge: &DataflowEdge) -> Option<(String, SlotRef)> {
         let mut edge = edge;
         for _ in 0..walk.state.nodes.len() {
             let from = edge.from.0;
@@ -243,28 +243,28 @@ impl Reader {
     }
 
     /// What the connector of a tasklet holds.
-    fn operand(&mut self, frame: &Frame, walk: &Walk, edge: &Edge) -> Done<Operand> {
+    fn operand(&mut self, frame: &SdfgFrame, walk: &StateWalk, edge: &DataflowEdge) -> Done<TaskletOperand> {
         if let (NodeKind::Tasklet { .. }, Some(connector)) = (&walk.state.nodes[edge.from.0].kind, &edge.from.1) {
             let found = walk.handed.get(&(edge.from.0, connector.clone())).cloned();
-            return found.map(Operand::Value).ok_or(Stop::Earlier);
+            return found.map(TaskletOperand::Value).ok_or(UnreadReason::Earlier);
         }
-        let (source, slot) = self.source(walk, edge).ok_or(Stop::Earlier)?;
+        let (source, slot) = self.source(walk, edge).ok_or(UnreadReason::Earlier)?;
         let subset = self.side(frame, edge, &source, None, &slot, true)?;
         if subset.is_point() {
-            let zero = vec![Integer::number(0); subset.begins.len()];
+            let zero = vec![AffineInteger::number(0); subset.begins.len()];
             // Code that picks elements of a part of one element reads that one.
-            return Ok(Operand::Value(self.made.element(&slot, &subset.at(&zero))?));
+            return Ok(TaskletOperand::Value(self.made.element(&slot, &subset.at(&zero))?));
         }
         let dropped = subset.counts.iter().map(|count| *count == 1).collect();
-        let steps = subset.steps.iter().map(|step| Integer::number(*step));
-        Ok(Operand::Part(slot, subset.begins.iter().cloned().zip(steps).collect(), dropped))
+        let steps = subset.steps.iter().map(|step| AffineInteger::number(*step));
+        Ok(TaskletOperand::Part(slot, subset.begins.iter().cloned().zip(steps).collect(), dropped))
     }
 
     /// The subset of a container at one end of an edge; all of it where the file says nothing.
     pub fn side(
         &mut self,
-        frame: &Frame,
-        edge: &Edge,
+        frame: &SdfgFrame,
+        edge: &DataflowEdge,
         container: &str,
         other: Option<&str>,
         slot: &SlotRef,
@@ -274,7 +274,7 @@ impl Reader {
             Some(ranges) => self.subset(frame, ranges),
             None => {
                 let counts: Vec<i64> = slot.borrow().axes.iter().map(|id| self.made.indices.sizes[*id]).collect();
-                Ok(Subset { begins: vec![Integer::number(0); counts.len()], steps: vec![1; counts.len()], counts })
+                Ok(Subset { begins: vec![AffineInteger::number(0); counts.len()], steps: vec![1; counts.len()], counts })
             }
         }
     }
@@ -282,15 +282,15 @@ impl Reader {
     /// Writes what a tasklet assigned to one of its connectors.
     fn result<'g>(
         &mut self,
-        frame: &mut Frame<'g>,
-        walk: &mut Walk<'g>,
-        edge: &'g Edge,
+        frame: &mut SdfgFrame<'g>,
+        walk: &mut StateWalk<'g>,
+        edge: &'g DataflowEdge,
         output: &str,
         names: &Names,
     ) -> Done<Vec<Leaving>> {
         let comment = walk.comment(edge.from.0);
         if let NodeKind::Tasklet { .. } = walk.state.nodes[edge.to.0].kind {
-            let value = names.values.get(output).cloned().ok_or_else(|| Stop::Why(format!("its code assigns no `{output}`")))?;
+            let value = names.values.get(output).cloned().ok_or_else(|| UnreadReason::Why(format!("its code assigns no `{output}`")))?;
             walk.handed.insert((edge.from.0, output.to_string()), value);
             return Ok(vec![]);
         }
@@ -310,7 +310,7 @@ impl Reader {
             let mut open = at.iter();
             let place = subset.begins.iter().zip(&subset.counts).zip(&subset.steps).map(|((begin, count), step)| {
                 let own = if all || *count != 1 { open.next() } else { None };
-                begin.clone().plus(own.unwrap_or(&Integer::number(0)), *step)
+                begin.clone().plus(own.unwrap_or(&AffineInteger::number(0)), *step)
             });
             writes.push((place.collect(), value.clone()));
         }
@@ -326,7 +326,14 @@ impl Reader {
     }
 
     /// Applies a write at the access node behind an edge, or hands it to the exit of the map around.
-    pub fn send<'g>(&mut self, frame: &mut Frame<'g>, walk: &Walk<'g>, edge: &Edge, sink: &str, write: Write) -> Done<Vec<Leaving>> {
+    pub fn send<'g>(
+        &mut self,
+        frame: &mut SdfgFrame<'g>,
+        walk: &StateWalk<'g>,
+        edge: &DataflowEdge,
+        sink: &str,
+        write: Write,
+    ) -> Done<Vec<Leaving>> {
         match &walk.state.nodes[edge.to.0].kind {
             NodeKind::Access(data) if data == sink => {
                 self.apply(frame, sink, &write)?;
@@ -338,7 +345,14 @@ impl Reader {
     }
 
     /// A map: its parameters are indices of what it holds.
-    fn map<'g>(&mut self, frame: &mut Frame<'g>, walk: &mut Walk<'g>, n: usize, params: &[String], ranges: &[Range]) -> Done<Vec<Leaving>> {
+    fn map<'g>(
+        &mut self,
+        frame: &mut SdfgFrame<'g>,
+        walk: &mut StateWalk<'g>,
+        n: usize,
+        params: &[String],
+        ranges: &[SubsetRange],
+    ) -> Done<Vec<Leaving>> {
         if let Some(edge) = walk.incoming(n).find(|e| e.to.1.as_ref().is_some_and(|c| !c.starts_with("IN_"))) {
             return stop(format!("its range depends on `{}`, which is computed", edge.to.1.clone().unwrap_or_default()));
         }
@@ -367,20 +381,20 @@ impl Reader {
     }
 
     /// Gives the parameters of a map their values; its indices, and which of their points are in its range.
-    fn enter(&mut self, frame: &mut Frame, params: &[String], ranges: &[Range]) -> Done<(Vec<Id>, Value)> {
+    fn enter(&mut self, frame: &mut SdfgFrame, params: &[String], ranges: &[SubsetRange]) -> Done<(Vec<Id>, Value)> {
         let (mut ids, mut guard) = (vec![], Value::Number(1.0));
         for (param, range) in params.iter().zip(ranges) {
             let begins = self.extremes(frame, &range.start, "Max")?;
             let [begin] = begins.as_slice() else { return stop(format!("`{param}` begins at the larger of two numbers")) };
             let step = self.integer(frame, &range.step)?.constant().filter(|s| *s > 0);
-            let step = step.ok_or_else(|| Stop::Why(format!("the step of `{param}` is no positive number")))?;
+            let step = step.ok_or_else(|| UnreadReason::Why(format!("the step of `{param}` is no positive number")))?;
             let ends = self.ends(frame, &range.end)?;
-            let extents: Vec<Integer> = ends.iter().map(|end| end.clone().minus(begin)).collect();
+            let extents: Vec<AffineInteger> = ends.iter().map(|end| end.clone().minus(begin)).collect();
             let most = extents.iter().filter_map(|extent| extent.bounds(&self.made.indices).1).min();
-            let most = most.ok_or_else(|| Stop::Why(format!("the end of `{param}` depends on what a tensor holds")))?;
+            let most = most.ok_or_else(|| UnreadReason::Why(format!("the end of `{param}` depends on what a tensor holds")))?;
             let count = (most.div_euclid(step) + 1).max(0);
             let id = self.made.indices.add(count.max(1));
-            let at = begin.clone().plus(&Integer::index(id), step);
+            let at = begin.clone().plus(&AffineInteger::index(id), step);
             for end in &ends {
                 guard = Value::both(guard, Value::at_least_zero(end.clone().minus(&at), &self.made.indices));
             }
@@ -394,12 +408,19 @@ impl Reader {
     }
 
     /// A copy from one container to another, element by element in their order.
-    pub fn copy(&mut self, frame: &Frame, walk: &Walk, edge: &Edge, (source, slot): (&str, &SlotRef), sink: &str) -> Done<Write> {
+    pub fn copy(
+        &mut self,
+        frame: &SdfgFrame,
+        walk: &StateWalk,
+        edge: &DataflowEdge,
+        (source, slot): (&str, &SlotRef),
+        sink: &str,
+    ) -> Done<Write> {
         let state = walk.state;
         let combine = edge.memlet.wcr.as_deref().map(evaluate::combine).transpose()?;
         let comment = format!("{source} to {sink} in {}", state.label);
         let from = self.side(frame, edge, source, Some(sink), slot, true)?;
-        let sink_array = frame.sdfg.arrays.get(sink).ok_or_else(|| Stop::Why(format!("`{sink}` is not declared")))?;
+        let sink_array = frame.sdfg.arrays.get(sink).ok_or_else(|| UnreadReason::Why(format!("`{sink}` is not declared")))?;
         let shape = self.shape(frame, sink_array)?;
         let to = match edge.memlet.side(sink, Some(source), false) {
             Some(ranges) => self.subset(frame, ranges)?,
@@ -413,7 +434,7 @@ impl Reader {
                 } else {
                     shape.clone()
                 };
-                Subset { begins: vec![Integer::number(0); shape.len()], steps: vec![1; shape.len()], counts }
+                Subset { begins: vec![AffineInteger::number(0); shape.len()], steps: vec![1; shape.len()], counts }
             }
         };
         let is_view = sink_array.is_view() || frame.sdfg.arrays.get(source).is_some_and(super::graph::Array::is_view);
@@ -437,20 +458,20 @@ impl Reader {
     }
 
     /// The place in one subset for each point of another of as many elements.
-    fn matched(&self, from: &Subset, to: &Subset, ids: &[Id]) -> Done<Vec<Integer>> {
+    fn matched(&self, from: &Subset, to: &Subset, ids: &[Id]) -> Done<Vec<AffineInteger>> {
         let long = |counts: &[i64]| counts.iter().copied().filter(|c| *c != 1).collect::<Vec<_>>();
-        let points: Vec<Integer> = ids.iter().map(|id| Integer::index(*id)).collect();
-        let inner: Vec<Integer> = if long(&from.counts) == long(&to.counts) {
+        let points: Vec<AffineInteger> = ids.iter().map(|id| AffineInteger::index(*id)).collect();
+        let inner: Vec<AffineInteger> = if long(&from.counts) == long(&to.counts) {
             let mut open = points.iter().zip(&to.counts).filter(|(_, c)| **c != 1).map(|(p, _)| p.clone());
             from.counts
                 .iter()
-                .map(|count| if *count == 1 { Integer::number(0) } else { open.next().unwrap_or_else(|| Integer::number(0)) })
+                .map(|count| if *count == 1 { AffineInteger::number(0) } else { open.next().unwrap_or_else(|| AffineInteger::number(0)) })
                 .collect()
         } else if from.counts.iter().product::<i64>() == to.counts.iter().product::<i64>() {
             let strides = super::frame::packed(&to.counts);
-            let number = points.iter().zip(strides).fold(Integer::number(0), |sum, (p, stride)| sum.plus(p, stride));
+            let number = points.iter().zip(strides).fold(AffineInteger::number(0), |sum, (p, stride)| sum.plus(p, stride));
             let strides = super::frame::packed(&from.counts);
-            self.places(&vec![Integer::number(0); strides.len()], &strides, &number)
+            self.places(&vec![AffineInteger::number(0); strides.len()], &strides, &number)
         } else {
             return stop(format!(
                 "it copies {} elements to a place of {}",
@@ -462,8 +483,8 @@ impl Reader {
     }
 
     /// A view's elements, which are those of its container at the same addresses.
-    fn view(&mut self, frame: &Frame, walk: &Walk, edge: &Edge, view: &str) -> Done<SlotRef> {
-        let (source, slot) = self.source(walk, edge).ok_or(Stop::Earlier)?;
+    fn view(&mut self, frame: &SdfgFrame, walk: &StateWalk, edge: &DataflowEdge, view: &str) -> Done<SlotRef> {
+        let (source, slot) = self.source(walk, edge).ok_or(UnreadReason::Earlier)?;
         let subset = self.side(frame, edge, &source, Some(view), &slot, true)?;
         self.pointer(frame, frame, (&source, &slot), &subset, view)
     }
@@ -471,41 +492,42 @@ impl Reader {
     /// An array that begins where a subset of another one does, as views and the arrays of nested SDFGs do.
     pub fn pointer(
         &mut self,
-        outer: &Frame,
-        inner: &Frame,
+        outer: &SdfgFrame,
+        inner: &SdfgFrame,
         (source, slot): (&str, &SlotRef),
         subset: &Subset,
         name: &str,
     ) -> Done<SlotRef> {
-        let declared =
-            |frame: &Frame, name: &str| frame.sdfg.arrays.get(name).cloned().ok_or_else(|| Stop::Why(format!("`{name}` is not declared")));
+        let declared = |frame: &SdfgFrame, name: &str| {
+            frame.sdfg.arrays.get(name).cloned().ok_or_else(|| UnreadReason::Why(format!("`{name}` is not declared")))
+        };
         let (of, own) = (declared(outer, source)?, declared(inner, name)?);
         let (of_shape, shape) = (self.shape(outer, &of)?, self.shape(inner, &own)?);
         let of_strides = self.strides(outer, &of, &of_shape);
         let strides = self.strides(inner, &own, &shape);
         if slot.borrow().body.is_none() {
-            return Err(Stop::Earlier);
+            return Err(UnreadReason::Earlier);
         }
         let slot = slot.clone();
         self.alias(name, &shape, |reader, at| {
-            let offset = at.iter().zip(&strides).fold(Integer::number(0), |sum, (place, stride)| sum.plus(place, *stride));
+            let offset = at.iter().zip(&strides).fold(AffineInteger::number(0), |sum, (place, stride)| sum.plus(place, *stride));
             let places = reader.places(&subset.begins, &of_strides, &offset);
             reader.made.element(&slot, &places)
         })
     }
 }
 
-impl<'g> Walk<'g> {
-    pub fn incoming(&self, n: usize) -> impl Iterator<Item = &'g Edge> + use<'g> {
+impl<'g> StateWalk<'g> {
+    pub fn incoming(&self, n: usize) -> impl Iterator<Item = &'g DataflowEdge> + use<'g> {
         self.state.edges.iter().filter(move |e| e.to.0 == n)
     }
 
-    pub fn outgoing(&self, n: usize) -> impl Iterator<Item = &'g Edge> + use<'g> {
+    pub fn outgoing(&self, n: usize) -> impl Iterator<Item = &'g DataflowEdge> + use<'g> {
         self.state.edges.iter().filter(move |e| e.from.0 == n)
     }
 
     /// The container that an edge leads to, through exits of maps.
-    pub fn sink(&self, edge: &Edge) -> Option<String> {
+    pub fn sink(&self, edge: &DataflowEdge) -> Option<String> {
         let mut edge = edge;
         for _ in 0..self.state.nodes.len() {
             match &self.state.nodes[edge.to.0].kind {

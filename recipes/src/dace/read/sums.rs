@@ -1,15 +1,15 @@
 //! What a loop adds at each time: the value before it, and where conditions say that nothing is added.
 
-use super::integer::{Id, Indices, Integer};
+use super::integer::{AffineInteger, Id, StepIndices};
 use super::slot::accumulated;
-use super::value::{Combine, Op, Value};
+use super::value::{BinaryOperator, ReductionOperator, Value};
 
 /// An axis that a condition fixes, and where.
-pub fn place(condition: &Value, axes: &[Id]) -> Option<(usize, Integer)> {
-    let Value::Binary(Op::Eq, a, b) = condition else { return None };
+pub fn place(condition: &Value, axes: &[Id]) -> Option<(usize, AffineInteger)> {
+    let Value::Binary(BinaryOperator::Eq, a, b) = condition else { return None };
     let whole = |v: &Value| match v {
         Value::Integer(integer) => Some(integer.clone()),
-        Value::Number(n) => Some(Integer::number(*n as i64)),
+        Value::Number(n) => Some(AffineInteger::number(*n as i64)),
         _ => None,
     };
     let (a, b) = (whole(a)?, whole(b)?);
@@ -19,8 +19,8 @@ pub fn place(condition: &Value, axes: &[Id]) -> Option<(usize, Integer)> {
 }
 
 /// Whether a value is what the container held at the same place, or at places that are fixed.
-pub fn is_carried_at(value: &Value, id: Id, name: &str, axes: &[Id], fixed: &[(usize, Integer)], indices: &Indices) -> bool {
-    let same = |n: usize, i: &Integer| {
+pub fn is_carried_at(value: &Value, id: Id, name: &str, axes: &[Id], fixed: &[(usize, AffineInteger)], indices: &StepIndices) -> bool {
+    let same = |n: usize, i: &AffineInteger| {
         indices.sizes[axes[n]] == 1 || i.as_index() == Some(axes[n]) || fixed.iter().any(|(axis, place)| *axis == n && place == i)
     };
     match value {
@@ -30,7 +30,7 @@ pub fn is_carried_at(value: &Value, id: Id, name: &str, axes: &[Id], fixed: &[(u
 }
 
 /// What is added at each time, how, and where.
-pub fn sum_of(value: &Value, time: Id) -> Option<(Combine, Value, Value)> {
+pub fn sum_of(value: &Value, time: Id) -> Option<(ReductionOperator, Value, Value)> {
     match value {
         Value::Where(condition, a, b) if **b == Value::Prior => {
             let (combine, added) = accumulated(a)?;

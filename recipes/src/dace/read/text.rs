@@ -1,8 +1,8 @@
 //! Steps as the text of a recipe.
 
-use super::integer::{Atom, Id, Integer};
+use super::integer::{AffineInteger, Atom, Id};
 use super::slot::{Made, Step};
-use super::value::{Combine, Op, Tensor, Value};
+use super::value::{BinaryOperator, ReductionOperator, TensorId, Value};
 use crate::import::element::ElementType;
 use crate::import::recipe::{StepIndex, Writer};
 use crate::import::step::literal;
@@ -18,8 +18,8 @@ enum Level {
 }
 
 /// Steps that outputs need, in an order in which a step stands below what it reads; those of a loop stand together.
-pub fn ordered(made: &Made, outputs: &[Tensor]) -> Vec<usize> {
-    let by_tensor: IndexMap<Tensor, usize> = made.steps.iter().enumerate().map(|(n, step)| (step.tensor, n)).collect();
+pub fn ordered(made: &Made, outputs: &[TensorId]) -> Vec<usize> {
+    let by_tensor: IndexMap<TensorId, usize> = made.steps.iter().enumerate().map(|(n, step)| (step.tensor, n)).collect();
     let reads: Vec<Vec<usize>> = made
         .steps
         .iter()
@@ -104,7 +104,7 @@ impl Order<'_> {
 }
 
 /// The tensors that a value reads.
-pub fn tensors(value: &Value, found: &mut IndexSet<Tensor>) {
+pub fn tensors(value: &Value, found: &mut IndexSet<TensorId>) {
     if let Value::Read { tensor, .. } = value {
         found.insert(*tensor);
     }
@@ -114,7 +114,7 @@ pub fn tensors(value: &Value, found: &mut IndexSet<Tensor>) {
     value.parts().into_iter().for_each(|part| tensors(part, found));
 }
 
-fn inner_tensors(integer: &Integer, found: &mut IndexSet<Tensor>) {
+fn inner_tensors(integer: &AffineInteger, found: &mut IndexSet<TensorId>) {
     for (atom, _) in &integer.terms {
         match atom {
             Atom::Element(of) => tensors(of, found),
@@ -147,7 +147,7 @@ impl Made {
         }
     }
 
-    fn row_step(&mut self, integer: Integer) -> Integer {
+    fn row_step(&mut self, integer: AffineInteger) -> AffineInteger {
         if !integer.terms.iter().any(|(atom, _)| matches!(atom, Atom::Element(_))) {
             return integer;
         }
@@ -161,12 +161,12 @@ impl Made {
             }
         }
         let read = self.step("row", &[], Value::Integer(integer), "the number of a row");
-        Integer::atom(Atom::Element(Box::new(read)))
+        AffineInteger::atom(Atom::Element(Box::new(read)))
     }
 }
 
 /// Writes steps; `names` are those of tensors.
-pub struct Text<'a> {
+pub struct StepText<'a> {
     pub made: &'a Made,
     pub names: &'a [String],
     pub writer: &'a mut Writer,
@@ -174,9 +174,9 @@ pub struct Text<'a> {
     indices: IndexMap<Id, StepIndex>,
 }
 
-impl<'a> Text<'a> {
+impl<'a> StepText<'a> {
     pub fn new(made: &'a Made, names: &'a [String], writer: &'a mut Writer) -> Self {
-        Text { made, names, writer, used: IndexMap::new(), indices: IndexMap::new() }
+        StepText { made, names, writer, used: IndexMap::new(), indices: IndexMap::new() }
     }
 
     pub fn step(&mut self, step: &Step) {
@@ -204,7 +204,7 @@ impl<'a> Text<'a> {
     }
 
     /// An integer; in expressions a quotient is a number like all others.
-    fn integer(&mut self, integer: &Integer) -> String {
+    fn integer(&mut self, integer: &AffineInteger) -> String {
         let mut text = String::new();
         let ordered = integer.terms.iter().filter(|(_, by)| *by > 0).chain(integer.terms.iter().filter(|(_, by)| *by < 0));
         for (n, (atom, by)) in ordered.enumerate() {
@@ -232,7 +232,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    fn read(&mut self, tensor: Tensor, at: &[Integer], fill: Option<f64>) -> String {
+    fn read(&mut self, tensor: TensorId, at: &[AffineInteger], fill: Option<f64>) -> String {
         let sizes = self.made.tensors[tensor].sizes.clone();
         let name = self.names[tensor].clone();
         if sizes.is_empty() {
@@ -270,10 +270,10 @@ impl<'a> Text<'a> {
             Value::Read { tensor, at, fill } => (Level::Factor, self.read(*tensor, at, *fill)),
             Value::Call("-", of) => (Level::Sum, format!("-{}", self.value(of, Level::Factor, false))),
             Value::Call(name, of) => (Level::Factor, format!("{name}({})", self.value(of, Level::Comparison, false))),
-            Value::Binary(op @ (Op::Max | Op::Min | Op::Pow), a, b) => {
+            Value::Binary(op @ (BinaryOperator::Max | BinaryOperator::Min | BinaryOperator::Pow), a, b) => {
                 let name = match op {
-                    Op::Max => "max",
-                    Op::Min => "min",
+                    BinaryOperator::Max => "max",
+                    BinaryOperator::Min => "min",
                     _ => "pow",
                 };
                 let (a, b) = (self.value(a, Level::Comparison, false), self.value(b, Level::Comparison, false));
@@ -281,19 +281,19 @@ impl<'a> Text<'a> {
             }
             Value::Binary(op, a, b) => {
                 let (own, left, right, sign) = match op {
-                    Op::Add => (Level::Sum, Level::Sum, Level::Sum, "+"),
-                    Op::Sub => (Level::Sum, Level::Sum, Level::Product, "-"),
-                    Op::Mul => (Level::Product, Level::Product, Level::Factor, "*"),
-                    Op::Div => (Level::Product, Level::Product, Level::Factor, "/"),
-                    Op::Lt => (Level::Comparison, Level::Sum, Level::Sum, "<"),
-                    Op::Le => (Level::Comparison, Level::Sum, Level::Sum, "<="),
-                    Op::Gt => (Level::Comparison, Level::Sum, Level::Sum, ">"),
-                    Op::Ge => (Level::Comparison, Level::Sum, Level::Sum, ">="),
-                    Op::Eq => (Level::Comparison, Level::Sum, Level::Sum, "=="),
+                    BinaryOperator::Add => (Level::Sum, Level::Sum, Level::Sum, "+"),
+                    BinaryOperator::Sub => (Level::Sum, Level::Sum, Level::Product, "-"),
+                    BinaryOperator::Mul => (Level::Product, Level::Product, Level::Factor, "*"),
+                    BinaryOperator::Div => (Level::Product, Level::Product, Level::Factor, "/"),
+                    BinaryOperator::Lt => (Level::Comparison, Level::Sum, Level::Sum, "<"),
+                    BinaryOperator::Le => (Level::Comparison, Level::Sum, Level::Sum, "<="),
+                    BinaryOperator::Gt => (Level::Comparison, Level::Sum, Level::Sum, ">"),
+                    BinaryOperator::Ge => (Level::Comparison, Level::Sum, Level::Sum, ">="),
+                    BinaryOperator::Eq => (Level::Comparison, Level::Sum, Level::Sum, "=="),
                     _ => (Level::Comparison, Level::Sum, Level::Sum, "!="),
                 };
-                let scaled = *op == Op::Mul && a.number().is_some();
-                let inner = sums && (matches!(op, Op::Add | Op::Sub) || scaled);
+                let scaled = *op == BinaryOperator::Mul && a.number().is_some();
+                let inner = sums && (matches!(op, BinaryOperator::Add | BinaryOperator::Sub) || scaled);
                 let (a, b) = (self.value(a, left, inner), self.value(b, if scaled { Level::Product } else { right }, inner));
                 (own, format!("{a} {sign} {b}"))
             }
@@ -306,16 +306,16 @@ impl<'a> Text<'a> {
         if own < level { format!("({text})") } else { text }
     }
 
-    fn reduction(&mut self, combine: Combine, over: &[Id], of: &Value, sums: bool) -> (Level, String) {
+    fn reduction(&mut self, combine: ReductionOperator, over: &[Id], of: &Value, sums: bool) -> (Level, String) {
         let factors = factors(of);
         let shared = |id: &Id| factors.iter().filter(|factor| factor.mentions(*id)).count() >= 2;
         let plain = |factor: &&Value| matches!(factor, Value::Read { .. } | Value::Number(_));
-        if sums && combine == Combine::Sum && over.iter().all(shared) && factors.iter().all(plain) {
+        if sums && combine == ReductionOperator::Sum && over.iter().all(shared) && factors.iter().all(plain) {
             return (Level::Product, self.value(of, Level::Product, false));
         }
         let name = match combine {
-            Combine::Max => "max",
-            Combine::Min => "min",
+            ReductionOperator::Max => "max",
+            ReductionOperator::Min => "min",
             _ => "sum",
         };
         let inner = self.value(of, Level::Comparison, false);
@@ -327,7 +327,7 @@ impl<'a> Text<'a> {
 
 fn factors(value: &Value) -> Vec<&Value> {
     match value {
-        Value::Binary(Op::Mul, a, b) => [factors(a), factors(b)].concat(),
+        Value::Binary(BinaryOperator::Mul, a, b) => [factors(a), factors(b)].concat(),
         one => vec![one],
     }
 }

@@ -1,48 +1,48 @@
 //! The value of one element as an expression of indices and of elements of tensors.
 
-use super::integer::{Atom, Id, Indices, Integer};
+use super::integer::{AffineInteger, Atom, Id, StepIndices};
 use indexmap::IndexMap;
 
 /// What a reduction combines with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Combine {
+pub enum ReductionOperator {
     Sum,
     Product,
     Max,
     Min,
 }
 
-impl Combine {
+impl ReductionOperator {
     pub fn identity(self) -> f64 {
         match self {
-            Combine::Sum => 0.0,
-            Combine::Product => 1.0,
-            Combine::Max => f64::NEG_INFINITY,
-            Combine::Min => f64::INFINITY,
+            ReductionOperator::Sum => 0.0,
+            ReductionOperator::Product => 1.0,
+            ReductionOperator::Max => f64::NEG_INFINITY,
+            ReductionOperator::Min => f64::INFINITY,
         }
     }
 
     /// Whether a value changes nothing. The least finite number stands for minus infinity in DaCe's files.
     pub fn is_neutral(self, value: f64) -> bool {
         match self {
-            Combine::Max => value <= -f64::from(f32::MAX),
-            Combine::Min => value >= f64::from(f32::MAX),
+            ReductionOperator::Max => value <= -f64::from(f32::MAX),
+            ReductionOperator::Min => value >= f64::from(f32::MAX),
             _ => value == self.identity(),
         }
     }
 
     pub fn join(self, a: Value, b: Value) -> Value {
         match self {
-            Combine::Sum => Value::binary(Op::Add, a, b),
-            Combine::Product => Value::binary(Op::Mul, a, b),
-            Combine::Max => Value::binary(Op::Max, a, b),
-            Combine::Min => Value::binary(Op::Min, a, b),
+            ReductionOperator::Sum => Value::binary(BinaryOperator::Add, a, b),
+            ReductionOperator::Product => Value::binary(BinaryOperator::Mul, a, b),
+            ReductionOperator::Max => Value::binary(BinaryOperator::Max, a, b),
+            ReductionOperator::Min => Value::binary(BinaryOperator::Min, a, b),
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum BinaryOperator {
     Add,
     Sub,
     Mul,
@@ -58,51 +58,54 @@ pub enum Op {
     Ne,
 }
 
-impl Op {
+impl BinaryOperator {
     pub fn is_comparison(self) -> bool {
-        matches!(self, Op::Lt | Op::Le | Op::Gt | Op::Ge | Op::Eq | Op::Ne)
+        matches!(
+            self,
+            BinaryOperator::Lt | BinaryOperator::Le | BinaryOperator::Gt | BinaryOperator::Ge | BinaryOperator::Eq | BinaryOperator::Ne
+        )
     }
 
     fn of(self, a: f64, b: f64) -> f64 {
         let truth = |t: bool| if t { 1.0 } else { 0.0 };
         match self {
-            Op::Add => a + b,
-            Op::Sub => a - b,
-            Op::Mul => a * b,
-            Op::Div => a / b,
-            Op::Pow => a.powf(b),
-            Op::Max => a.max(b),
-            Op::Min => a.min(b),
-            Op::Lt => truth(a < b),
-            Op::Le => truth(a <= b),
-            Op::Gt => truth(a > b),
-            Op::Ge => truth(a >= b),
-            Op::Eq => truth(a == b),
-            Op::Ne => truth(a != b),
+            BinaryOperator::Add => a + b,
+            BinaryOperator::Sub => a - b,
+            BinaryOperator::Mul => a * b,
+            BinaryOperator::Div => a / b,
+            BinaryOperator::Pow => a.powf(b),
+            BinaryOperator::Max => a.max(b),
+            BinaryOperator::Min => a.min(b),
+            BinaryOperator::Lt => truth(a < b),
+            BinaryOperator::Le => truth(a <= b),
+            BinaryOperator::Gt => truth(a > b),
+            BinaryOperator::Ge => truth(a >= b),
+            BinaryOperator::Eq => truth(a == b),
+            BinaryOperator::Ne => truth(a != b),
         }
     }
 }
 
 /// A tensor of the recipe.
-pub type Tensor = usize;
+pub type TensorId = usize;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Number(f64),
-    Integer(Integer),
+    Integer(AffineInteger),
     /// An element of a tensor; `fill` lies outside of it.
     Read {
-        tensor: Tensor,
-        at: Vec<Integer>,
+        tensor: TensorId,
+        at: Vec<AffineInteger>,
         fill: Option<f64>,
     },
     /// A function of one operand.
     Call(&'static str, Box<Value>),
-    Binary(Op, Box<Value>, Box<Value>),
+    Binary(BinaryOperator, Box<Value>, Box<Value>),
     Where(Box<Value>, Box<Value>, Box<Value>),
-    Reduce(Combine, Vec<Id>, Box<Value>),
+    Reduce(ReductionOperator, Vec<Id>, Box<Value>),
     /// What an element of a container held before the loop's time under way: the index of that time, container, place.
-    Carried(Id, String, Vec<Integer>),
+    Carried(Id, String, Vec<AffineInteger>),
     /// What the element held that this value takes the place of.
     Prior,
     /// Nothing has been written there.
@@ -112,7 +115,7 @@ pub enum Value {
 use Value::*;
 
 impl Value {
-    pub fn integer(integer: Integer) -> Value {
+    pub fn integer(integer: AffineInteger) -> Value {
         match integer.constant() {
             Some(constant) => Number(constant as f64),
             None => match integer.terms.as_slice() {
@@ -126,32 +129,32 @@ impl Value {
         if let Number(value) = self { Some(*value) } else { None }
     }
 
-    pub fn binary(op: Op, a: Value, b: Value) -> Value {
+    pub fn binary(op: BinaryOperator, a: Value, b: Value) -> Value {
         match (op, &a, &b) {
             (_, Number(x), Number(y)) if x.is_finite() && y.is_finite() => return Number(op.of(*x, *y)),
-            (Op::Add, Number(0.0), _) => return b,
-            (Op::Add | Op::Sub, _, Number(0.0)) => return a,
-            (Op::Mul, Number(1.0), _) => return b,
-            (Op::Mul | Op::Div, _, Number(1.0)) => return a,
-            (Op::Max, Number(x), _) if *x == f64::NEG_INFINITY => return b,
-            (Op::Max, _, Number(x)) if *x == f64::NEG_INFINITY => return a,
-            (Op::Min, Number(x), _) if *x == f64::INFINITY => return b,
-            (Op::Min, _, Number(x)) if *x == f64::INFINITY => return a,
+            (BinaryOperator::Add, Number(0.0), _) => return b,
+            (BinaryOperator::Add | BinaryOperator::Sub, _, Number(0.0)) => return a,
+            (BinaryOperator::Mul, Number(1.0), _) => return b,
+            (BinaryOperator::Mul | BinaryOperator::Div, _, Number(1.0)) => return a,
+            (BinaryOperator::Max, Number(x), _) if *x == f64::NEG_INFINITY => return b,
+            (BinaryOperator::Max, _, Number(x)) if *x == f64::NEG_INFINITY => return a,
+            (BinaryOperator::Min, Number(x), _) if *x == f64::INFINITY => return b,
+            (BinaryOperator::Min, _, Number(x)) if *x == f64::INFINITY => return a,
             _ => {}
         }
         let whole = |v: &Value| match v {
             Integer(i) => Some(i.clone()),
-            Number(n) if n.fract() == 0.0 && n.abs() < 1e15 => Some(super::integer::Integer::number(*n as i64)),
+            Number(n) if n.fract() == 0.0 && n.abs() < 1e15 => Some(super::integer::AffineInteger::number(*n as i64)),
             _ => None,
         };
         if (matches!(a, Integer(_)) || matches!(b, Integer(_)))
             && let (Some(x), Some(y)) = (whole(&a), whole(&b))
         {
             match op {
-                Op::Add => return Value::integer(x.plus(&y, 1)),
-                Op::Sub => return Value::integer(x.plus(&y, -1)),
-                Op::Mul if x.constant().is_some() => return Value::integer(y.times(x.constant)),
-                Op::Mul if y.constant().is_some() => return Value::integer(x.times(y.constant)),
+                BinaryOperator::Add => return Value::integer(x.plus(&y, 1)),
+                BinaryOperator::Sub => return Value::integer(x.plus(&y, -1)),
+                BinaryOperator::Mul if x.constant().is_some() => return Value::integer(y.times(x.constant)),
+                BinaryOperator::Mul if y.constant().is_some() => return Value::integer(x.times(y.constant)),
                 _ => {}
             }
         }
@@ -196,7 +199,7 @@ impl Value {
             (Number(0.0), _) | (_, Number(0.0)) => Number(0.0),
             (Number(_), _) => b.truth(),
             (_, Number(_)) => a.truth(),
-            _ => Binary(Op::Mul, Box::new(a.truth()), Box::new(b.truth())),
+            _ => Binary(BinaryOperator::Mul, Box::new(a.truth()), Box::new(b.truth())),
         }
     }
 
@@ -205,17 +208,17 @@ impl Value {
             (Number(0.0), _) => b.truth(),
             (_, Number(0.0)) => a.truth(),
             (Number(_), _) | (_, Number(_)) => Number(1.0),
-            _ => Binary(Op::Max, Box::new(a.truth()), Box::new(b.truth())),
+            _ => Binary(BinaryOperator::Max, Box::new(a.truth()), Box::new(b.truth())),
         }
     }
 
     pub fn not(self) -> Value {
         match self.truth() {
             Number(n) => Number(1.0 - n),
-            Binary(Op::Eq, a, b) => Binary(Op::Ne, a, b),
-            Binary(Op::Ne, a, b) => Binary(Op::Eq, a, b),
-            Binary(Op::Sub, one, of) if *one == Number(1.0) => *of,
-            other => Value::binary(Op::Sub, Number(1.0), other),
+            Binary(BinaryOperator::Eq, a, b) => Binary(BinaryOperator::Ne, a, b),
+            Binary(BinaryOperator::Ne, a, b) => Binary(BinaryOperator::Eq, a, b),
+            Binary(BinaryOperator::Sub, one, of) if *one == Number(1.0) => *of,
+            other => Value::binary(BinaryOperator::Sub, Number(1.0), other),
         }
     }
 
@@ -224,7 +227,7 @@ impl Value {
         match self {
             Number(n) => Number(if n == 0.0 { 0.0 } else { 1.0 }),
             other if other.is_truth() => other,
-            other => Binary(Op::Ne, Box::new(other), Box::new(Number(0.0))),
+            other => Binary(BinaryOperator::Ne, Box::new(other), Box::new(Number(0.0))),
         }
     }
 
@@ -232,23 +235,23 @@ impl Value {
         match self {
             Number(n) => *n == 0.0 || *n == 1.0,
             Binary(op, ..) if op.is_comparison() => true,
-            Binary(Op::Mul | Op::Max | Op::Min, a, b) => a.is_truth() && b.is_truth(),
-            Binary(Op::Sub, a, b) => **a == Number(1.0) && b.is_truth(),
+            Binary(BinaryOperator::Mul | BinaryOperator::Max | BinaryOperator::Min, a, b) => a.is_truth() && b.is_truth(),
+            Binary(BinaryOperator::Sub, a, b) => **a == Number(1.0) && b.is_truth(),
             Where(_, a, b) => a.is_truth() && b.is_truth(),
             _ => false,
         }
     }
 
     /// Whether an integer is at least 0, decided where its bounds say so.
-    pub fn at_least_zero(integer: super::integer::Integer, indices: &Indices) -> Value {
+    pub fn at_least_zero(integer: super::integer::AffineInteger, indices: &StepIndices) -> Value {
         match integer.bounds(indices) {
             (Some(0..), _) => Number(1.0),
             (_, Some(..0)) => Number(0.0),
             _ => {
                 // Terms that count downwards stand on the right.
-                let (mut left, mut right) = (super::integer::Integer::number(0), super::integer::Integer::number(0));
+                let (mut left, mut right) = (super::integer::AffineInteger::number(0), super::integer::AffineInteger::number(0));
                 for (atom, by) in &integer.terms {
-                    let part = super::integer::Integer::atom(atom.clone());
+                    let part = super::integer::AffineInteger::atom(atom.clone());
                     if *by > 0 { left = left.plus(&part, *by) } else { right = right.plus(&part, -*by) }
                 }
                 if integer.constant > 0 {
@@ -257,15 +260,15 @@ impl Value {
                     right.constant = -integer.constant
                 }
                 if left.terms.is_empty() {
-                    return Binary(Op::Le, Box::new(Value::integer(right)), Box::new(Value::integer(left)));
+                    return Binary(BinaryOperator::Le, Box::new(Value::integer(right)), Box::new(Value::integer(left)));
                 }
-                Binary(Op::Ge, Box::new(Value::integer(left)), Box::new(Value::integer(right)))
+                Binary(BinaryOperator::Ge, Box::new(Value::integer(left)), Box::new(Value::integer(right)))
             }
         }
     }
 
     /// Whether two integers are equal, decided where bounds say so.
-    pub fn equal(a: &super::integer::Integer, b: &super::integer::Integer, indices: &Indices) -> Value {
+    pub fn equal(a: &super::integer::AffineInteger, b: &super::integer::AffineInteger, indices: &StepIndices) -> Value {
         let apart = a.clone().minus(b);
         match apart.bounds(indices) {
             (Some(0), Some(0)) => Number(1.0),
@@ -275,7 +278,7 @@ impl Value {
                 if common > 1 && apart.constant % common != 0 {
                     return Number(0.0);
                 }
-                Binary(Op::Eq, Box::new(Value::integer(a.clone())), Box::new(Value::integer(b.clone())))
+                Binary(BinaryOperator::Eq, Box::new(Value::integer(a.clone())), Box::new(Value::integer(b.clone())))
             }
         }
     }
@@ -283,7 +286,7 @@ impl Value {
     /// The parts of a condition of which all must hold.
     pub fn conjuncts(&self) -> Vec<&Value> {
         match self {
-            Binary(Op::Mul, a, b) if a.is_truth() && b.is_truth() => [a.conjuncts(), b.conjuncts()].concat(),
+            Binary(BinaryOperator::Mul, a, b) if a.is_truth() && b.is_truth() => [a.conjuncts(), b.conjuncts()].concat(),
             one => vec![one],
         }
     }
@@ -297,7 +300,7 @@ impl Value {
         }
     }
 
-    pub fn integers(&self) -> &[super::integer::Integer] {
+    pub fn integers(&self) -> &[super::integer::AffineInteger] {
         match self {
             Integer(i) => std::slice::from_ref(i),
             Read { at, .. } | Carried(_, _, at) => at,
@@ -348,8 +351,8 @@ impl Value {
     pub fn rebuilt(
         &self,
         f: &mut dyn FnMut(Value) -> Value,
-        at: &mut dyn FnMut(&super::integer::Integer) -> super::integer::Integer,
-        indices: &Indices,
+        at: &mut dyn FnMut(&super::integer::AffineInteger) -> super::integer::AffineInteger,
+        indices: &StepIndices,
     ) -> Value {
         let made = match self {
             Number(_) | Prior | Undefined => self.clone(),
@@ -373,8 +376,8 @@ impl Value {
     }
 
     /// A binary operation, decided where integers are compared and their bounds say so.
-    pub fn compared(op: Op, a: Value, b: Value, indices: &Indices) -> Value {
-        use super::integer::Integer as Whole;
+    pub fn compared(op: BinaryOperator, a: Value, b: Value, indices: &StepIndices) -> Value {
+        use super::integer::AffineInteger as Whole;
         let whole = |v: &Value| match v {
             Integer(i) => Some(i.clone()),
             Number(n) if n.fract() == 0.0 && n.abs() < 1e15 => Some(Whole::number(*n as i64)),
@@ -385,25 +388,25 @@ impl Value {
             && let (Some(x), Some(y)) = (whole(&a), whole(&b))
         {
             let decided = match op {
-                Op::Ge => known(Value::at_least_zero(x.minus(&y), indices)),
-                Op::Gt => known(Value::at_least_zero(x.minus(&y).add(-1), indices)),
-                Op::Le => known(Value::at_least_zero(y.minus(&x), indices)),
-                Op::Lt => known(Value::at_least_zero(y.minus(&x).add(-1), indices)),
-                Op::Eq => known(Value::equal(&x, &y, indices)),
+                BinaryOperator::Ge => known(Value::at_least_zero(x.minus(&y), indices)),
+                BinaryOperator::Gt => known(Value::at_least_zero(x.minus(&y).add(-1), indices)),
+                BinaryOperator::Le => known(Value::at_least_zero(y.minus(&x), indices)),
+                BinaryOperator::Lt => known(Value::at_least_zero(y.minus(&x).add(-1), indices)),
+                BinaryOperator::Eq => known(Value::equal(&x, &y, indices)),
                 _ => known(Value::equal(&x, &y, indices)).map(Value::not),
             };
             if let Some(decided) = decided {
                 return decided;
             }
         }
-        if op == Op::Mul && a.is_truth() && b.is_truth() {
+        if op == BinaryOperator::Mul && a.is_truth() && b.is_truth() {
             return Value::both(a, b);
         }
         Value::binary(op, a, b)
     }
 
     /// With integers in the place of indices.
-    pub fn substitute(&self, by: &IndexMap<Id, super::integer::Integer>, indices: &Indices) -> Value {
+    pub fn substitute(&self, by: &IndexMap<Id, super::integer::AffineInteger>, indices: &StepIndices) -> Value {
         if by.is_empty() {
             return self.clone();
         }
@@ -411,7 +414,7 @@ impl Value {
     }
 
     /// With another value in the place of what the element held before.
-    pub fn with_prior(&self, prior: &Value, indices: &Indices) -> Value {
+    pub fn with_prior(&self, prior: &Value, indices: &StepIndices) -> Value {
         self.rebuilt(&mut |v| if v == Prior { prior.clone() } else { v }, &mut |i| i.clone(), indices)
     }
 }

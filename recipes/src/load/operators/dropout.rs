@@ -9,8 +9,8 @@ use sdfg::{Expr, Op, Scalar};
 pub const ALL: &[Operator] =
     &[Operator { name: "dropout", operands: (1, 1), options: &["rate", "stream"], usage: "(x, rate: 0.1)", binds: false, value: dropout }];
 
-/// How the streams begin that a recipe gives: their masks number the elements row by row, whatever is computed next, since dropouts of the same
-/// stream have the same mask.
+/// How the streams begin that a recipe gives: their masks number the elements row by row, whatever is computed next, since dropouts of
+/// the same stream have the same mask.
 pub const GIVEN_STREAM: &str = "stream:";
 
 /// Streams are whole numbers below this.

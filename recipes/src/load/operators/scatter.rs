@@ -1,5 +1,6 @@
-//! Adding up rows by number: `d[v,i] = scatter(g[b,i], ids[b], over: b, into: v)` is the sum of `g[b,i]` over all `b` at which `ids[b]` is `v`,
-//! which is what the gradient of `e[ids[b],i]` is to `e`. Rows are added in the order of the points, whatever the number of threads.
+//! Adding up rows by number: `d[v,i] = scatter(g[b,i], ids[b], over: b, into: v)` is the sum of `g[b,i]` over all `b` at which `ids[b]`
+//! is `v`, which is what the gradient of `e[ids[b],i]` is to `e`. Rows are added in the order of the points, whatever the number of
+//! threads.
 
 use super::{Call, Operator};
 use crate::load::applied::{Applied, Lower, OperatorForm, ROW, Reading, StepTarget};

@@ -2,7 +2,6 @@
 //! a number of workers, and stored.
 
 use crate::pipeline::PipelineError;
-use crate::pipeline::variants::Planning;
 use kernels::Toolchain;
 use kernels::pool::Pool;
 use layouts::packing::score::{Curve, ScoreModel};
@@ -78,13 +77,6 @@ fn file(workers: usize) -> PathBuf {
 pub fn stored(workers: usize) -> Option<ScoreModel> {
     let text = std::fs::read_to_string(file(workers)).ok()?;
     serde_json::from_str(&text).ok()
-}
-
-/// What plans of fusion are made by on cores: the stored measurement of all of this machine's, or typical ones.
-pub fn planning() -> Planning {
-    let cores = kernels::processor::cores();
-    let scores = format!("launches and copies measured on {cores} cores");
-    stored(cores).map_or_else(Planning::default, |model| Planning { model, scores, ..Planning::default() })
 }
 
 /// Stores a measurement of this machine: the file.

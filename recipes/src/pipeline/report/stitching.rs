@@ -1,11 +1,8 @@
 //! The stitched program's plan beside measurements: what each pattern saved, and how well the model ranks patterns and programs.
 
+use super::{Choices, FusionPlan, Programs, StatePlan, SweptProgram, SweptPrograms, Timed};
 use super::{counted, measured, predicted};
 use crate::pipeline::PipelineError;
-use crate::pipeline::choose::{Choices, SweptPrograms};
-use crate::pipeline::measure::SweptProgram;
-use crate::pipeline::run::Timed;
-use crate::pipeline::variants::{FusionPlan, Programs, stitching::StatePlan};
 use bench::stitching::{RankedProgram, StitchedPattern, StitchedProgram};
 use bench::unit::Bytes;
 use kernels::KernelSpecs;

@@ -1,36 +1,12 @@
 //! A plan of fusion that a variant carries out: what it was made by, its patterns, and the kernels that they have become.
 
+use super::candidate_set::CandidateSet;
 use super::stitching::{StatePlan, stitching};
 use crate::pipeline::PipelineError;
 use layouts::packing::score::{Curve, ScoreModel};
 use sdfg::Sdfg;
-use serde::Serialize;
 use transforms::Stitched;
-use transforms::stitch::{CandidateSource, Stitch};
-
-/// Which patterns of a program a plan is chosen from: the steps of an ablation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub enum CandidateSet {
-    /// Substitution fusion alone, without products.
-    Ladder,
-    /// The ladder, and patterns that grew around seeds, without products.
-    Explored,
-    /// All: also products with what surrounds them.
-    #[default]
-    All,
-}
-
-impl CandidateSet {
-    /// Whether a pattern is among them.
-    pub fn has(self, source: CandidateSource, holds_product: bool) -> bool {
-        match self {
-            CandidateSet::All => true,
-            CandidateSet::Explored => !holds_product,
-            CandidateSet::Ladder => !holds_product && source != CandidateSource::Explored,
-        }
-    }
-}
+use transforms::stitch::Stitch;
 
 /// What plans of fusion are made by.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +20,14 @@ pub struct Planning {
 /// Scores where no machine was measured: a dispatch to a pool of cores, and copies within their caches.
 pub fn typical_cores() -> ScoreModel {
     ScoreModel { curve: Curve::saturating(20e9, 16 << 10), launch_ps: 2_000_000, on_chip: 256 << 10 }
+}
+
+impl Planning {
+    /// By scores that were measured on so many cores of this machine, or typical ones.
+    pub fn of(measured: Option<ScoreModel>, cores: usize) -> Self {
+        let scores = format!("launches and copies measured on {cores} cores");
+        measured.map_or_else(Planning::default, |model| Planning { model, scores, ..Planning::default() })
+    }
 }
 
 impl Default for Planning {

@@ -1,5 +1,6 @@
 //! The programs that a recipe may become, each made by its own passes.
 
+pub mod candidate_set;
 pub mod checked_programs;
 pub mod folder_name;
 pub mod fusion_plan;

@@ -1,6 +1,6 @@
 //! Plans which units of a program become one kernel: candidates that its passes can make, chosen by the model's scores, proven.
 
-use super::fusion_plan::CandidateSet;
+use super::candidate_set::CandidateSet;
 use crate::pipeline::PipelineError;
 use layouts::packing::problem::{FusionPattern, PackingProblem};
 use layouts::packing::score::ScoreModel;

@@ -4,12 +4,11 @@
 //! which of them somebody outside needs. The order of the containers' names counts too, because searches go through containers by name.
 //! Indices, dims and connectors count by their names.
 
-use super::cluster::Growth;
 use crate::refusal::Reason;
-use crate::unit_graph::Members;
+use crate::unit_graph::{Members, UnitGraph};
 use indexmap::IndexSet;
 use sdfg::rename::NameKind;
-use sdfg::{Container, Unit};
+use sdfg::{Container, Sdfg, State, Unit};
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 
@@ -61,15 +60,13 @@ impl Classes {
         let Class { key, names } = class;
         self.found.borrow_mut().entry(key).or_insert_with(|| Found { names, verdict: verdict.clone() });
     }
-}
 
-impl Growth<'_> {
-    /// The class of a set of units; `None` if one of them is neither a scope nor a contraction, or uses a part of a container.
-    pub(super) fn class(&self, members: &Members) -> Option<Class> {
+    /// The class of a set of units of a state; `None` if one of them is neither a scope nor a contraction, or uses a part of a container.
+    pub fn class(&self, program: &Sdfg, state: &State, units: &UnitGraph, members: &Members) -> Option<Class> {
         let mut key = Vec::new();
         let mut used: IndexSet<&str> = IndexSet::new();
         for member in members {
-            let shape = self.classes.shapes[*member].get_or_init(|| self.shape(*member)).as_ref()?;
+            let shape = self.shapes[*member].get_or_init(|| self.shape(program, state, units, *member)).as_ref()?;
             key.push(shape.number);
             key.extend(shape.names.iter().map(|name| used.insert_full(name).0));
         }
@@ -78,17 +75,16 @@ impl Growth<'_> {
         key.append(&mut ordered);
         for data in &used {
             // A container inside a unit is nobody else's.
-            let outside =
-                |n: usize| 1 + usize::from(self.units.leaves(n)) + 2 * usize::from(self.units.reader_outside(n, members).is_some());
-            key.push(self.units.number(data).map_or(0, outside));
+            let outside = |n: usize| 1 + usize::from(units.leaves(n)) + 2 * usize::from(units.reader_outside(n, members).is_some());
+            key.push(units.number(data).map_or(0, outside));
         }
-        let units = members.iter().map(|m| self.units.all[*m].name.clone());
-        Some(Class { names: units.chain(used.iter().map(ToString::to_string)).collect(), key })
+        let made = members.iter().map(|m| units.all[*m].name.clone());
+        Some(Class { names: made.chain(used.iter().map(ToString::to_string)).collect(), key })
     }
 
-    fn shape(&self, unit: usize) -> Option<Shape> {
-        let node = self.units.all[unit].node;
-        let whole = self.state.operation(node).map(Unit::Operation).or_else(|| self.state.scope(node).map(Unit::Scope))?;
+    fn shape(&self, program: &Sdfg, state: &State, units: &UnitGraph, unit: usize) -> Option<Shape> {
+        let node = units.all[unit].node;
+        let whole = state.operation(node).map(Unit::Operation).or_else(|| state.scope(node).map(Unit::Scope))?;
         let mut names: IndexSet<String> = IndexSet::new();
         let renamed = whole.renamed(&mut |kind, name| match kind {
             NameKind::Container => names.insert_full(name.to_string()).0.to_string(),
@@ -98,10 +94,10 @@ impl Growth<'_> {
         })?;
         let mut text = format!("{renamed:?}");
         for data in names.iter().filter(|name| !name.starts_with(STREAM)) {
-            let container = self.program.containers.get(data).filter(|c| c.view.is_none())?;
+            let container = program.containers.get(data).filter(|c| c.view.is_none())?;
             text += &format!("\n{:?}", Container { name: String::new(), origin: None, replaces: None, ..container.clone() });
         }
-        let number = self.classes.texts.borrow_mut().insert_full(text).0;
+        let number = self.texts.borrow_mut().insert_full(text).0;
         Some(Shape { number, names: names.into_iter().collect() })
     }
 }

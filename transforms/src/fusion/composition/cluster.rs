@@ -220,7 +220,9 @@ impl<'a> Growth<'a> {
         }
         self.in_order(members)?;
         let any_form = self.wanted.form.is_none() && !self.wanted.chains;
-        let Some(class) = any_form.then(|| self.class(members)).flatten() else { return self.has_form_itself(members, name) };
+        let Some(class) = any_form.then(|| self.classes.class(self.program, self.state, &self.units, members)).flatten() else {
+            return self.has_form_itself(members, name);
+        };
         if let Some(known) = self.classes.known(&class) {
             debug_assert_eq!(known, self.has_form_itself(members, name));
             return known;
