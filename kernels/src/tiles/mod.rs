@@ -8,6 +8,7 @@ pub(crate) mod layers;
 pub(crate) mod lower;
 pub(crate) mod space;
 pub(crate) mod windows;
+mod winograd_forms;
 
 pub use contraction::expanded;
 pub use layers::LayerSpace;

@@ -10,7 +10,7 @@ use crate::loopnest::{self, BankedRows, NestStatement};
 use crate::maps::flatten::{Flat, Flattened, IndexRange, statements};
 use crate::mixed_radix::{MixedRadix, layouts};
 use crate::processor::pairs;
-use crate::tiles::windows::{FORMS, is_square};
+use crate::tiles::winograd_forms::{FORMS, is_square};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Dtype, Layout};
 use std::collections::BTreeSet;

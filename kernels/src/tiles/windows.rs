@@ -3,24 +3,10 @@
 
 use super::space::{CHANNELS, Outer, PLACES, Side, TileSpace, divided, size};
 use crate::images::lanes;
+use crate::loopnest::Element;
 use crate::loopnest::matmul_pattern::factors;
-use crate::loopnest::{Element, slope};
-use crate::maps::flatten::Flat;
+use sdfg::Layout;
 use sdfg::config::{KernelConfig, Knobs};
-use sdfg::{Expr, Layout};
-
-/// Results of a tile of Winograd's form along each dim, which the knob `winograd` names; 0 is a sum of products.
-pub const FORMS: [i64; 3] = [0, 4, 2];
-
-/// Whether a product is a convolution by windows of 3×3 with stride 1.
-pub fn is_square(flat: &Flat) -> bool {
-    let taps = |e: &Expr| {
-        let mut all = e.symbols();
-        all.retain(|name| slope(e, name) == Some(Expr::Int(1)));
-        all.len() == 2 && flat.inner.iter().any(|r| r.count == 3 && all.contains(&r.index))
-    };
-    flat.statement.reads.iter().any(|(_, e)| e.subscripts.iter().filter(|s| taps(s)).count() == 2)
-}
 
 /// What the forms are thought to cost beside sums of products, in tiles that are equally good: little enough that of the first
 /// configurations some have each form.

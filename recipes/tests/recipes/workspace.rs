@@ -14,11 +14,12 @@ const LINES: usize = 600;
 const COLUMNS: usize = 140;
 
 /// Files of a crate that import one another because their types contain one another.
-const RECURSIVE: [&[&str]; 5] = [
+const RECURSIVE: [&[&str]; 6] = [
     &["sdfg::graph", "sdfg::library", "sdfg::memlet", "sdfg::node", "sdfg::propagate", "sdfg::scope", "sdfg::state"],
     &["sdfg::functions", "sdfg::library::calculus", "sdfg::scalar"],
     &["kernels::c_form", "kernels::executable"],
     &["kernels::emit::dialect", "kernels::emit::printer"],
+    &["recipes::dace::read::integer", "recipes::dace::read::value"],
     &["recipes::load::applied", "recipes::load::value"],
 ];
 
@@ -210,14 +211,13 @@ fn circles(imports: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String>
 
 #[test]
 fn files_of_a_crate_import_in_no_circle() {
-    let mut arrows = 0;
+    let (mut arrows, mut unknown) = (0, vec![]);
     for name in CRATES {
         let imports = imports(name);
         arrows += imports.values().map(BTreeSet::len).sum::<usize>();
-        for circle in circles(&imports) {
-            let known = RECURSIVE.iter().any(|known| circle.iter().all(|file| known.contains(&file.as_str())));
-            assert!(known, "these files import one another; move what they share into a file of its own: {circle:#?}");
-        }
+        let is_known = |circle: &BTreeSet<String>| RECURSIVE.iter().any(|known| circle.iter().all(|file| known.contains(&file.as_str())));
+        unknown.extend(circles(&imports).into_iter().filter(|circle| !is_known(circle)));
     }
+    assert!(unknown.is_empty(), "these files import one another; move what they share into a file of its own: {unknown:#?}");
     assert!(arrows > 1000, "only {arrows} imports were found");
 }

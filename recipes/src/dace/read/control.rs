@@ -1,10 +1,11 @@
 //! What follows on what: regions, branches and loops, also those that older files spell as states and conditions.
 
 use super::evaluate::{self, Names};
-use super::frame::{Reader, SdfgFrame, Symbol};
+use super::frame::{SdfgFrame, Symbol};
 use super::graph::{ControlBlockKind, ControlFlowRegion, DataflowState, InterstateEdge, NodeKind};
 use super::integer::AffineInteger;
 use super::python::PythonExpr;
+use super::reader::Reader;
 use super::slot::{ContainerContent, SlotRef, UnreadReason, stop};
 use super::value::Value;
 use indexmap::{IndexMap, IndexSet};

@@ -1,10 +1,11 @@
 //! Library nodes as sums.
 
 use super::evaluate;
-use super::frame::{Reader, SdfgFrame, Subset};
+use super::frame::SdfgFrame;
 use super::graph::DataflowEdge;
 use super::integer::{AffineInteger, Id};
 use super::python;
+use super::reader::{Reader, Subset};
 use super::slot::{SlotRef, UnreadReason, Write, stop};
 use super::state::{Leaving, StateWalk};
 use super::value::{BinaryOperator, ReductionOperator, Value};

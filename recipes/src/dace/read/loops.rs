@@ -11,8 +11,9 @@
 //! ```
 
 use super::control::{Counted, LoopBody, changed, forked, looped, named};
-use super::frame::{Reader, SdfgFrame, Symbol};
+use super::frame::{SdfgFrame, Symbol};
 use super::integer::{AffineInteger, Atom, Id};
+use super::reader::Reader;
 use super::slot::{ContainerContent, SlotRef, UnreadReason, is_cheap, stop};
 use super::sums::{is_carried_at, place, sum_of};
 use super::value::{ReductionOperator, Value};

@@ -1,9 +1,10 @@
 //! Nested SDFGs: what is inside is read with the containers around it, and written to its place outside.
 
 use super::evaluate;
-use super::frame::{Reader, SdfgFrame, Subset, points};
+use super::frame::SdfgFrame;
 use super::graph::{DataflowEdge, NodeKind};
 use super::integer::{AffineInteger, Id};
+use super::reader::{Reader, Subset, points};
 use super::slot::{SlotRef, UnreadReason, Write};
 use super::state::{Leaving, StateWalk};
 use super::value::Value;

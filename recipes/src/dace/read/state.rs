@@ -1,9 +1,10 @@
 //! One state: its nodes in the order of its edges, maps with what they hold.
 
 use super::evaluate::{self, Names, TaskletOperand};
-use super::frame::{Reader, SdfgFrame, Subset, Symbol, points};
+use super::frame::{SdfgFrame, Symbol};
 use super::graph::{DataflowEdge, DataflowState, NodeKind, SubsetRange};
 use super::integer::{AffineInteger, Id};
+use super::reader::{Reader, Subset, points};
 use super::slot::{SlotRef, UnreadReason, Write, stop};
 use super::value::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -468,9 +469,9 @@ impl Reader {
                 .map(|count| if *count == 1 { AffineInteger::number(0) } else { open.next().unwrap_or_else(|| AffineInteger::number(0)) })
                 .collect()
         } else if from.counts.iter().product::<i64>() == to.counts.iter().product::<i64>() {
-            let strides = super::frame::packed(&to.counts);
+            let strides = super::reader::packed(&to.counts);
             let number = points.iter().zip(strides).fold(AffineInteger::number(0), |sum, (p, stride)| sum.plus(p, stride));
-            let strides = super::frame::packed(&from.counts);
+            let strides = super::reader::packed(&from.counts);
             self.places(&vec![AffineInteger::number(0); strides.len()], &strides, &number)
         } else {
             return stop(format!(

@@ -1,6 +1,6 @@
 //! The value of one element as an expression of indices and of elements of tensors.
 
-use super::integer::{AffineInteger, Atom, Id, StepIndices};
+use super::integer::{AffineInteger, Atom, Id, StepIndices, gcd};
 use indexmap::IndexMap;
 
 /// What a reduction combines with.
@@ -144,7 +144,7 @@ impl Value {
         }
         let whole = |v: &Value| match v {
             Integer(i) => Some(i.clone()),
-            Number(n) if n.fract() == 0.0 && n.abs() < 1e15 => Some(super::integer::AffineInteger::number(*n as i64)),
+            Number(n) if n.fract() == 0.0 && n.abs() < 1e15 => Some(AffineInteger::number(*n as i64)),
             _ => None,
         };
         if (matches!(a, Integer(_)) || matches!(b, Integer(_)))
@@ -243,15 +243,15 @@ impl Value {
     }
 
     /// Whether an integer is at least 0, decided where its bounds say so.
-    pub fn at_least_zero(integer: super::integer::AffineInteger, indices: &StepIndices) -> Value {
+    pub fn at_least_zero(integer: AffineInteger, indices: &StepIndices) -> Value {
         match integer.bounds(indices) {
             (Some(0..), _) => Number(1.0),
             (_, Some(..0)) => Number(0.0),
             _ => {
                 // Terms that count downwards stand on the right.
-                let (mut left, mut right) = (super::integer::AffineInteger::number(0), super::integer::AffineInteger::number(0));
+                let (mut left, mut right) = (AffineInteger::number(0), AffineInteger::number(0));
                 for (atom, by) in &integer.terms {
-                    let part = super::integer::AffineInteger::atom(atom.clone());
+                    let part = AffineInteger::atom(atom.clone());
                     if *by > 0 { left = left.plus(&part, *by) } else { right = right.plus(&part, -*by) }
                 }
                 if integer.constant > 0 {
@@ -268,13 +268,13 @@ impl Value {
     }
 
     /// Whether two integers are equal, decided where bounds say so.
-    pub fn equal(a: &super::integer::AffineInteger, b: &super::integer::AffineInteger, indices: &StepIndices) -> Value {
+    pub fn equal(a: &AffineInteger, b: &AffineInteger, indices: &StepIndices) -> Value {
         let apart = a.clone().minus(b);
         match apart.bounds(indices) {
             (Some(0), Some(0)) => Number(1.0),
             (Some(1..), _) | (_, Some(..0)) => Number(0.0),
             _ => {
-                let common = apart.terms.iter().fold(0, |g, (_, by)| super::integer::gcd(g, by.abs()));
+                let common = apart.terms.iter().fold(0, |g, (_, by)| gcd(g, by.abs()));
                 if common > 1 && apart.constant % common != 0 {
                     return Number(0.0);
                 }
@@ -300,7 +300,7 @@ impl Value {
         }
     }
 
-    pub fn integers(&self) -> &[super::integer::AffineInteger] {
+    pub fn integers(&self) -> &[AffineInteger] {
         match self {
             Integer(i) => std::slice::from_ref(i),
             Read { at, .. } | Carried(_, _, at) => at,
@@ -351,7 +351,7 @@ impl Value {
     pub fn rebuilt(
         &self,
         f: &mut dyn FnMut(Value) -> Value,
-        at: &mut dyn FnMut(&super::integer::AffineInteger) -> super::integer::AffineInteger,
+        at: &mut dyn FnMut(&AffineInteger) -> AffineInteger,
         indices: &StepIndices,
     ) -> Value {
         let made = match self {
@@ -377,10 +377,9 @@ impl Value {
 
     /// A binary operation, decided where integers are compared and their bounds say so.
     pub fn compared(op: BinaryOperator, a: Value, b: Value, indices: &StepIndices) -> Value {
-        use super::integer::AffineInteger as Whole;
         let whole = |v: &Value| match v {
             Integer(i) => Some(i.clone()),
-            Number(n) if n.fract() == 0.0 && n.abs() < 1e15 => Some(Whole::number(*n as i64)),
+            Number(n) if n.fract() == 0.0 && n.abs() < 1e15 => Some(AffineInteger::number(*n as i64)),
             _ => None,
         };
         let known = |v: Value| matches!(v, Number(_)).then_some(v);
@@ -406,7 +405,7 @@ impl Value {
     }
 
     /// With integers in the place of indices.
-    pub fn substitute(&self, by: &IndexMap<Id, super::integer::AffineInteger>, indices: &StepIndices) -> Value {
+    pub fn substitute(&self, by: &IndexMap<Id, AffineInteger>, indices: &StepIndices) -> Value {
         if by.is_empty() {
             return self.clone();
         }
