@@ -1,7 +1,7 @@
 //! Rewriting a program into an equal one that moves less. Nothing here times anything.
 //!
 //! Every rewrite is a [`Pass`]: it answers with a patch or a new program, or with [`Refusal`]s. One driver ([`run_pipeline`]) runs lists
-//! of passes, logs what each rewrite saves, and checks it where that is asked for. [`passes`] lists all of them.
+//! of passes, logs what each rewrite saves, and checks it where that is asked for. [`passes`] has all of them.
 
 #![cfg_attr(
     not(test),
@@ -13,6 +13,7 @@ pub mod autodiff;
 pub mod driver;
 pub mod fusion;
 pub mod pass;
+mod pass_row;
 pub mod passes;
 pub mod patch;
 pub mod refusal;
@@ -39,5 +40,6 @@ pub use fusion::expand::Expand;
 pub use fusion::greedy::Fusion;
 pub use fusion::grouped_gemm::GroupedGemm;
 pub use pass::{Context, Facts, Loops, Pass, PassError, Pattern, Promise, Rewrite, Rewritten, Stitched, Stopped};
+pub use pass_row::{PassRow, Takes};
 pub use patch::{Change, Edit, Patch, PatchError};
 pub use refusal::{Barred, BytesChange, Percent, Reason, Refusal, Site};

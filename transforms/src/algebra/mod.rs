@@ -5,3 +5,24 @@ pub mod fold_batch_norm;
 pub mod remove_copies;
 pub mod stack;
 mod users;
+
+use crate::pass_row::{PassRow, Takes};
+
+/// The passes of this folder, in an order in which they can run one after the other.
+pub(crate) const PASSES: &[PassRow] = &[
+    PassRow::new(
+        "fold batch norm",
+        Takes::Forward,
+        "fold normalization with given statistics into a factor and an addend by channel",
+        |_, _| Box::new(fold_batch_norm::FoldBatchNorm),
+    ),
+    PassRow::new("cast bias", Takes::Operators, "cast biases to the type of the sums that they enter", |_, _| {
+        Box::new(cast_bias::CastBias)
+    }),
+    PassRow::new("remove copies", Takes::Operators, "write parts of joined tensors in place, and read slices where they lie", |_, _| {
+        Box::new(remove_copies::RemoveCopies)
+    }),
+    PassRow::new("stack", Takes::Operators, "stack contractions that share an operand or a sum", |program, _| {
+        Box::new(stack::Stack { weights: stack::groups(program).into_iter().flat_map(|group| group.weights).collect() })
+    }),
+];

@@ -33,3 +33,9 @@ pub use ladder::{Ladder, Sorting, ladder};
 pub use pass::Stitch;
 pub use pattern::{Saving, Savings, structure};
 pub use units::{StateGraph, graphs};
+
+use crate::pass_row::{PassRow, Takes};
+
+/// The passes of this folder, in an order in which they can run one after the other.
+pub(crate) const PASSES: &[PassRow] =
+    &[PassRow::new(pass::NAME, Takes::Maps, "make one kernel of each pattern of a plan", |program, _| Box::new(Stitch::longest(program)))];

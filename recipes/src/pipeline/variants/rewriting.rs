@@ -19,9 +19,8 @@ use transforms::driver::Verify;
 use transforms::recompute::Products;
 use transforms::verify::keeps_promise;
 use transforms::{
-    Barred, CastBias, CrossLayerReuse, DriverOptions, Expand, FoldBatchNorm, Fusion, GroupedGemm, Pass, PipelineOutcome, Promise,
-    Recompute, RecomputeFrom, ReluBitmask, ReluSignFromOutput, RemoveCopies, RewriteCheck, RowStatistics, SaveLocalDerivative,
-    SoftmaxGradRowDot, Stack,
+    Barred, DriverOptions, Pass, PipelineOutcome, Promise, Recompute, RecomputeFrom, ReluBitmask, RewriteCheck, RowStatistics, Stack,
+    differentiate, passes,
 };
 
 /// Parameters of passes, besides the program.
@@ -58,7 +57,7 @@ impl<'a> Rewriting<'a> {
         let longest = (0..=shared).rev().find_map(|n| Some((n, self.known.lock().ok()?.get(&steps[..n])?.clone())));
         let (done, mut outcome) = longest.unwrap_or_else(|| (0, PipelineOutcome::new(self.recipe.program.clone())));
         for (n, step) in steps.iter().enumerate().skip(done) {
-            if let Some(pass) = self.pass(*step, parameters) {
+            if let Some(pass) = self.pass(&outcome.program, *step, parameters) {
                 outcome = self.run(outcome, &[&*pass])?;
             }
             if *step == PassStep::Expand {
@@ -76,37 +75,21 @@ impl<'a> Rewriting<'a> {
 
     /// The pass of a step; `None` where it has nothing to do in this recipe, and for steps that look at the program first: those that fuse
     /// contractions or carry out a plan.
-    fn pass(&self, step: PassStep, parameters: Parameters) -> Option<Box<dyn Pass>> {
+    fn pass(&self, program: &Sdfg, step: PassStep, parameters: Parameters) -> Option<Box<dyn Pass>> {
         let weights = parameters.weights;
         Some(match step {
             PassStep::Differentiate => Box::new(differentiation(self.recipe)?),
             PassStep::FoldBatchNorm if differentiation(self.recipe).is_some() => return None,
-            PassStep::FoldBatchNorm => Box::new(FoldBatchNorm),
-            PassStep::SaveLocalDerivative => Box::new(SaveLocalDerivative),
-            PassStep::SoftmaxGradRowDot => Box::new(SoftmaxGradRowDot),
-            PassStep::RowStatistics => Box::new(RowStatistics { start: RecomputeFrom::Contraction }),
             PassStep::RowStatisticsOfProducts => Box::new(RowStatistics { start: RecomputeFrom::Products }),
             PassStep::RowStatisticsInMemory => Box::new(RowStatistics { start: RecomputeFrom::Memory }),
-            PassStep::ReluSignFromOutput => Box::new(ReluSignFromOutput),
-            PassStep::Recompute => Box::new(Recompute { products: Products::InMemory }),
             PassStep::RecomputeOnChip => Box::new(Recompute { products: Products::OnChip }),
-            PassStep::RemoveCopies => Box::new(RemoveCopies),
-            PassStep::CastBias => Box::new(CastBias),
             PassStep::ReluBitmask => Box::new(ReluBitmask { except: parameters.without_bits.cloned().unwrap_or_default() }),
             PassStep::StackGemms if weights.is_empty() => return None,
             PassStep::StackGemms => Box::new(Stack { weights: weights.to_vec() }),
-            PassStep::Expand => Box::new(Expand),
-            PassStep::Fuse => Box::new(Fusion::default()),
-            PassStep::GroupGemms => Box::new(GroupedGemm),
-            PassStep::ReuseAcrossLayers => Box::new(CrossLayerReuse::default()),
-            PassStep::FuseGemms
-            | PassStep::FuseGemmsLibrary
-            | PassStep::FuseGemmsStreamed
-            | PassStep::Stitch
-            | PassStep::SearchPartialFusion
-            | PassStep::MergeVariants => {
-                return None;
-            }
+            PassStep::Stitch => return None,
+            step if step.fuses_gemms() => return None,
+            // Nothing of the recipe decides how it runs.
+            step => (passes::named(step.pass()?)?.make)(program, differentiate::Options::default()),
         })
     }
 

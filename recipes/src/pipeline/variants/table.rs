@@ -366,6 +366,8 @@ mod tests {
                 assert!(VARIANTS.iter().filter(|row| row.devices == Any || row.devices == device).map(shares).sum::<f64>() < 1.2);
             }
         }
+        let steps = VARIANTS.iter().flat_map(|row| row.passes).filter_map(|step| step.pass());
+        steps.for_each(|name| assert!(transforms::passes::named(name).is_some(), "no folder of `transforms` has a pass `{name}`"));
         let titles: BTreeSet<&str> = VARIANTS.iter().map(|row| row.title).collect();
         assert_eq!(titles.len(), VARIANTS.len());
         assert_eq!(VariantId::LibReluBits.text(), "lib_relu_bits");
