@@ -230,6 +230,42 @@ functions! {
         code: Code::Called { c: each("__builtin_cos(x)", "__builtin_cosf(x)"), cuda: each("cos(x)", "cosf(x)") },
         domain: (-10.0, 10.0),
     };
+    /// The angle in [−π/2, π/2] whose sine it is; NaN outside of [−1, 1].
+    Asin: Function {
+        name: "asin",
+        in_recipes: InRecipes::Inline,
+        value: f64::asin,
+        flop: 1,
+        roundings: FUNCTION,
+        growth: Growth::Steep,
+        derivative: ScalarDerivative::Pull(|seed, x, _| seed * Scalar::unary(Unary::Rsqrt, (Scalar::Const(1.0) - x.clone()) * (Scalar::Const(1.0) + x.clone()))),
+        code: Code::Called { c: each("__builtin_asin(x)", "__builtin_asinf(x)"), cuda: each("asin(x)", "asinf(x)") },
+        domain: (-0.9, 0.9),
+    };
+    /// The angle in [0, π] whose cosine it is; NaN outside of [−1, 1].
+    Acos: Function {
+        name: "acos",
+        in_recipes: InRecipes::Inline,
+        value: f64::acos,
+        flop: 1,
+        roundings: FUNCTION,
+        growth: Growth::Steep,
+        derivative: ScalarDerivative::Pull(|seed, x, _| negative(seed * Scalar::unary(Unary::Rsqrt, (Scalar::Const(1.0) - x.clone()) * (Scalar::Const(1.0) + x.clone())))),
+        code: Code::Called { c: each("__builtin_acos(x)", "__builtin_acosf(x)"), cuda: each("acos(x)", "acosf(x)") },
+        domain: (-0.9, 0.9),
+    };
+    /// The angle in (−π/2, π/2) whose tangent it is.
+    Atan: Function {
+        name: "atan",
+        in_recipes: InRecipes::Inline,
+        value: f64::atan,
+        flop: 1,
+        roundings: FUNCTION,
+        growth: Growth::Bounded,
+        derivative: ScalarDerivative::Pull(|seed, x, _| seed / (Scalar::Const(1.0) + x.clone() * x.clone())),
+        code: Code::Called { c: each("__builtin_atan(x)", "__builtin_atanf(x)"), cuda: each("atan(x)", "atanf(x)") },
+        domain: (-10.0, 10.0),
+    };
     Floor: Function {
         name: "floor",
         in_recipes: InRecipes::Inline,
