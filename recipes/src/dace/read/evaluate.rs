@@ -6,6 +6,8 @@ use super::python::{PythonExpr, PythonStatement};
 use super::slot::{Made, SlotRef, UnreadReason, stop};
 use super::value::{BinaryOperator, ReductionOperator, Value};
 use indexmap::IndexMap;
+use sdfg::Unary;
+use sdfg::functions::InRecipes;
 
 /// What a connector of a tasklet holds.
 #[derive(Clone)]
@@ -169,21 +171,19 @@ fn call(made: &mut Made, frame: &SdfgFrame, names: &Names, name: &str, arguments
         _ => {}
     }
     let number = Value::Number;
+    if let (Some(function), [x]) = (recipe_function(name), arguments.as_slice()) {
+        return Ok(match (function, x) {
+            ("floor", x) if made.is_integral(x) => x.clone(),
+            ("sqrt", Value::Number(n)) if *n >= 0.0 => number(n.sqrt()),
+            ("abs", Value::Number(n)) => number(n.abs()),
+            _ => Value::call(function, x.clone()),
+        });
+    }
     match (name, arguments.as_slice()) {
         ("float" | "double" | "float64" | "float32" | "float16" | "real" | "conj", [x]) => Ok(x.clone()),
         ("bool" | "bool_", [x]) => Ok(x.clone().truth()),
         ("int" | "int8" | "int16" | "int32" | "int64" | "uint8" | "uint16" | "uint32" | "uint64" | "trunc" | "long", [x]) => {
             Ok(truncated(made, x.clone()))
-        }
-        ("exp" | "log" | "sqrt" | "sin" | "cos" | "tanh" | "floor" | "abs" | "erf" | "log1p" | "rsqrt" | "sigmoid", [x]) => {
-            const NAMES: &[&str] = &["exp", "log", "sqrt", "sin", "cos", "tanh", "floor", "abs", "erf", "log1p", "rsqrt", "sigmoid"];
-            let function = NAMES.iter().find(|known| **known == name).copied().unwrap_or("exp");
-            match (function, x) {
-                ("floor", x) if made.is_integral(x) => Ok(x.clone()),
-                ("sqrt", Value::Number(n)) if *n >= 0.0 => Ok(number(n.sqrt())),
-                ("abs", Value::Number(n)) => Ok(number(n.abs())),
-                _ => Ok(Value::call(function, x.clone())),
-            }
         }
         ("fabs" | "absolute", [x]) => Ok(Value::call("abs", x.clone())),
         ("ceil" | "ceiling", [x]) if made.is_integral(x) => Ok(x.clone()),
@@ -221,10 +221,22 @@ fn call(made: &mut Made, frame: &SdfgFrame, names: &Names, name: &str, arguments
         ("OR" | "Or" | "logical_or", [a, b]) => Ok(Value::either(a.clone(), b.clone())),
         ("IfExpr" | "where" | "ITE", [c, a, b]) => Ok(Value::choice(c.clone().truth(), a.clone(), b.clone())),
         (name, arguments) => stop(format!(
-            "the function `{name}` of {} operands is not read; write it with exp, log, sqrt, sin, cos, tanh, erf, pow, floor, abs, max and min",
+            "the function `{name}` of {} operands is not read; write it with exp, log, sqrt, sin, cos, atan, tanh, erf, pow, floor, abs, max and min",
             arguments.len()
         )),
     }
+}
+
+/// The function of recipes that Python calls so, or NumPy, whose inverse functions have longer names.
+fn recipe_function(name: &str) -> Option<&'static str> {
+    let name = match name {
+        "arcsin" => "asin",
+        "arccos" => "acos",
+        "arctan" => "atan",
+        name => name,
+    };
+    let mut functions = Unary::ALL.iter().map(|function| function.row()).filter(|row| row.in_recipes != InRecipes::Absent);
+    functions.find(|row| row.name == name).map(|row| row.name)
 }
 
 /// A value without its fraction, as C casts it.

@@ -12,8 +12,10 @@ type Results = Result<Vec<GraphValue>, UnsupportedNode>;
 pub const ALL: &[(&str, OperatorWriter)] = &[
     ("Abs", |n| unary(n, |x| format!("abs({x})"))),
     ("Acosh", |n| unary(n, |x| format!("log({x} + sqrt({x} * {x} - 1))"))),
+    ("Acos", |n| unary(n, |x| format!("acos({x})"))),
     ("Add", |n| pair(n, |a, b| format!("{a} + {b}"))),
     ("And", |n| truth(n, |a, b| format!("{a} * {b}"))),
+    ("Asin", |n| unary(n, |x| format!("asin({x})"))),
     // Of the magnitude, whose logarithm loses no digits; the function is odd.
     ("Asinh", |n| {
         unary(n, |x| {
@@ -21,6 +23,7 @@ pub const ALL: &[(&str, OperatorWriter)] = &[
             format!("where({x} < 0, -1, 1) * log1p({a} + {a} * {a} / (1 + sqrt({a} * {a} + 1)))")
         })
     }),
+    ("Atan", |n| unary(n, |x| format!("atan({x})"))),
     ("Atanh", |n| unary(n, |x| format!("0.5 * log1p(2 * {x} / (1 - {x}))"))),
     ("Cast", cast),
     ("CastLike", cast),
