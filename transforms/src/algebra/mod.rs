@@ -1,6 +1,8 @@
-//! Equal formulas: contractions over stacked operands, casts, normalization with known statistics, and copies that nothing needs.
+//! Equal formulas: contractions over stacked operands, what is computed twice, casts, normalization with known statistics, and copies that
+//! nothing needs.
 
 pub mod cast_bias;
+pub mod common_subexpressions;
 pub mod fold_batch_norm;
 pub mod remove_copies;
 pub mod stack;
@@ -10,6 +12,9 @@ use crate::pass_row::{PassRow, Takes};
 
 /// The passes of this folder, in an order in which they can run one after the other.
 pub(crate) const PASSES: &[PassRow] = &[
+    PassRow::new("common subexpressions", Takes::Operators, "compute once what several operations compute", |_, _| {
+        Box::new(common_subexpressions::CommonSubexpressions)
+    }),
     PassRow::new(
         "fold batch norm",
         Takes::Forward,

@@ -201,8 +201,21 @@ fn joined() -> Sdfg {
     builder.program
 }
 
+/// A sum that two operations compute, under other names and with other indices.
+pub fn repeated() -> Builder {
+    let mut builder = Builder::new();
+    builder.input("x", "ij");
+    builder.parameter("c", "j");
+    builder.declare("y", "ij", Role::Output);
+    for name in ["s", "t"] {
+        builder.add((name, "ij"), ("x", "ij"), ("c", "j"));
+    }
+    builder.pointwise("product", ("y", "ij"), &[("s", "ij"), ("t", "ij")], Scalar::input("s") * Scalar::input("t"));
+    builder
+}
+
 pub fn models() -> Vec<Sdfg> {
-    vec![encoder(false).program, encoder(true).program, narrow(), pictures(), normalized(), joined()]
+    vec![repeated().program, encoder(false).program, encoder(true).program, narrow(), pictures(), normalized(), joined()]
 }
 
 /// Runs each pass on a program, every rewrite verified, and counts the rewrites of each.

@@ -1,6 +1,7 @@
 //! Gradients against finite differences in f64 and against formulas written out by hand; every pass against its promise.
 
 mod builder;
+mod common_subexpressions;
 mod difference;
 mod dots;
 mod every_pass;
