@@ -2,6 +2,7 @@
 
 pub mod analyze;
 mod build;
+mod cache;
 mod compare;
 mod device_argument;
 mod devices;
@@ -84,18 +85,20 @@ enum Command {
     Variants(variants::VariantsArgs),
     /// List devices and libraries, and those that are missing
     Devices(devices::DevicesArgs),
+    /// List or delete the compiled kernels that are kept between commands
+    Cache(cache::CacheArgs),
     /// Run a recipe through the f64 oracle; tensors in and out
     Interpret(interpret::InterpretArgs),
     /// Write a program as an SDFG of DaCe's
     Export(export::ExportArgs),
-    /// Write an ONNX model as a recipe and the tensors of its parameters
+    /// Write an ONNX model, or a program of DaCe's, as a recipe and the tensors of its parameters
     Import(import_model::ImportArgs),
 }
 
 /// A recipe, and overrides of its sizes and types.
 #[derive(Args, Clone)]
 pub struct RecipeArgs {
-    /// The recipe, a YAML file, or an ONNX model
+    /// The recipe, a YAML file, or an ONNX model, or a program of DaCe's (.sdfg)
     pub recipe: PathBuf,
     /// Override a size, e.g. --set b=96
     #[arg(long = "set", value_name = "DIM=N", value_parser = size)]
@@ -291,6 +294,7 @@ pub fn main() -> ExitCode {
         Command::Explain(args) => args.run(),
         Command::Variants(args) => args.run(),
         Command::Devices(args) => args.run(),
+        Command::Cache(args) => args.run(),
         Command::Interpret(args) => args.run(),
         Command::Export(args) => args.run(),
         Command::Import(args) => args.run(),

@@ -1,6 +1,7 @@
 //! The command line as people use it: its output, its files, and its exit codes.
 
 mod bf16;
+mod cache;
 mod command;
 mod commands;
 mod compare;
