@@ -13,6 +13,7 @@ import operator
 import os
 import shutil
 import subprocess
+import sysconfig
 from pathlib import Path
 from unittest import mock
 
@@ -35,10 +36,16 @@ from .operators import VIEWS, is_of_indices, reason_against
 REPORT = []
 
 
+def _installed():
+    """The binary that a wheel has put beside this interpreter, which need not be in PATH."""
+    binary = os.path.join(sysconfig.get_path("scripts"), "memlet")
+    return binary if os.access(binary, os.X_OK) else None
+
+
 class Options:
     """How partitions are optimized. Environment: MEMLET is the binary, MEMLET_BUDGET the time for each plan."""
 
-    binary = os.environ.get("MEMLET", "memlet")
+    binary = os.environ.get("MEMLET") or _installed() or "memlet"
     budget = os.environ.get("MEMLET_BUDGET", "10s")
     threads = None
     #: Operators that a partition must have to be worth a call.
