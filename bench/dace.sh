@@ -28,16 +28,8 @@ done
 [ -x "$memlet" ] || { echo "$memlet is missing: build it with cargo build -p recipes"; exit 2; }
 mkdir -p "$out/$stage"
 out=$(cd "$out" && pwd)
-for version in $versions; do
-    [ -x "$out/$version/bin/cmake" ] && continue
-    echo "installing DaCe into $out/$version"
-    python3 -m venv --clear "$out/$version"
-    # 1.0.2 does not run with newer versions of networkx (findings/).
-    case $version in
-        v1) "$out/$version/bin/pip" install -q --no-cache-dir dace==1.0.2 networkx==3.4.2 setuptools cmake ;;
-        *) "$out/$version/bin/pip" install -q --no-cache-dir dace==2.0.0b1 cmake ;;
-    esac
-done
+# shellcheck source=bench/install_dace.sh disable=SC2086 # a list of versions
+. bench/install_dace.sh && install_dace "$out" $versions
 here=$PWD check=$PWD/bench/peers/dace_check.py
 printf '| recipe | states |'
 for version in $versions; do printf ' DaCe %s | error |' "$version"; done

@@ -101,32 +101,19 @@ impl Expr {
     /// Every symbol that occurs, in alphabetical order.
     pub fn symbols(&self) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
-        self.collect_symbols(&mut found);
+        self.walk(&mut |part| {
+            if let Expr::Sym(name) = part
+                && !found.contains(name)
+            {
+                found.insert(name.clone());
+            }
+        });
         found
     }
 
-    fn collect_symbols(&self, into: &mut BTreeSet<String>) {
-        match self {
-            Expr::Int(_) => {}
-            Expr::Sym(name) => {
-                into.insert(name.clone());
-            }
-            Expr::Add(a, b)
-            | Expr::Sub(a, b)
-            | Expr::Mul(a, b)
-            | Expr::FloorDiv(a, b)
-            | Expr::Mod(a, b)
-            | Expr::Min(a, b)
-            | Expr::Max(a, b) => {
-                a.collect_symbols(into);
-                b.collect_symbols(into);
-            }
-            Expr::Element(_, subscripts) => subscripts.iter().for_each(|subscript| subscript.collect_symbols(into)),
-        }
-    }
-
-    /// The containers of which it takes elements.
-    pub fn collect_indexing_containers(&self, into: &mut BTreeSet<String>) {
+    /// Calls `visit` on every part, the whole first.
+    fn walk(&self, visit: &mut dyn FnMut(&Expr)) {
+        visit(self);
         match self {
             Expr::Int(_) | Expr::Sym(_) => {}
             Expr::Add(a, b)
@@ -136,29 +123,27 @@ impl Expr {
             | Expr::Mod(a, b)
             | Expr::Min(a, b)
             | Expr::Max(a, b) => {
-                a.collect_indexing_containers(into);
-                b.collect_indexing_containers(into);
+                a.walk(visit);
+                b.walk(visit);
             }
-            Expr::Element(data, subscripts) => {
-                into.insert(data.clone());
-                subscripts.iter().for_each(|subscript| subscript.collect_indexing_containers(into));
-            }
+            Expr::Element(_, subscripts) => subscripts.iter().for_each(|subscript| subscript.walk(visit)),
         }
+    }
+
+    /// The containers of which it takes elements.
+    pub fn collect_indexing_containers(&self, into: &mut BTreeSet<String>) {
+        self.walk(&mut |part| {
+            if let Expr::Element(data, _) = part {
+                into.insert(data.clone());
+            }
+        });
     }
 
     /// Whether any part of it is an element of a container.
     pub fn reads_elements(&self) -> bool {
-        match self {
-            Expr::Int(_) | Expr::Sym(_) => false,
-            Expr::Add(a, b)
-            | Expr::Sub(a, b)
-            | Expr::Mul(a, b)
-            | Expr::FloorDiv(a, b)
-            | Expr::Mod(a, b)
-            | Expr::Min(a, b)
-            | Expr::Max(a, b) => a.reads_elements() || b.reads_elements(),
-            Expr::Element(..) => true,
-        }
+        let mut found = false;
+        self.walk(&mut |part| found |= matches!(part, Expr::Element(..)));
+        found
     }
 
     pub fn as_int(&self) -> Option<i64> {
