@@ -130,10 +130,11 @@ impl Comparison {
 const PARALLEL: usize = 1 << 16;
 
 /// The largest difference, and the first element that has it; -1 of no elements.
-fn worst_of(got: &[f64], want: &[f64]) -> (f64, usize) {
+fn worst_of(got: &[f64], want: &[f64], nan_agrees: bool) -> (f64, usize) {
     let (mut max_error, mut worst) = (-1.0, 0);
     for (number, (w, g)) in want.iter().zip(got).enumerate() {
-        let difference = if g == w { 0.0 } else { (g - w).abs() };
+        let is_same = g == w || (nan_agrees && g.is_nan() && w.is_nan());
+        let difference = if is_same { 0.0 } else { (g - w).abs() };
         let error = if difference.is_nan() { f64::INFINITY } else { difference };
         if error > max_error {
             (max_error, worst) = (error, number);
@@ -144,8 +145,9 @@ fn worst_of(got: &[f64], want: &[f64]) -> (f64, usize) {
 
 /// Compares element by element, the tolerance relative to `scale` or to the largest |want|, whichever is larger.
 ///
-/// Equal infinities agree; a NaN agrees with nothing, and neither do tensors of different shapes: the ratio is then
-/// infinite.
+/// Equal infinities agree. A NaN agrees with a NaN as long as at least half of what is wanted are numbers, so that values drawn at random
+/// may be divided by a zero here and there; where more are none, it agrees with nothing, as little would be compared. Tensors of
+/// different shapes never agree. The ratio is infinite where something does not agree.
 pub fn compare(got: &ArrayD<f64>, want: &ArrayD<f64>, scale: f64, tolerance: &Tolerance) -> Comparison {
     compare_within(got, want, scale, tolerance.relative())
 }
@@ -164,11 +166,17 @@ pub fn compare_within(got: &ArrayD<f64>, want: &ArrayD<f64>, scale: f64, share: 
     if !same {
         return Comparison { max_error: f64::INFINITY, tolerance, ratio: f64::INFINITY, at: vec![] };
     }
+    let numberless = |part: &[f64]| part.iter().filter(|v| v.is_nan()).count();
+    let missing = match wanted.len() < PARALLEL {
+        true => numberless(wanted),
+        false => wanted.par_chunks(PARALLEL).map(numberless).sum(),
+    };
+    let nan_agrees = 2 * missing <= wanted.len();
     let (max_error, mut worst) = match wanted.len() < PARALLEL {
-        true => worst_of(got, wanted),
+        true => worst_of(got, wanted, nan_agrees),
         false => {
             let parts = got.par_chunks(PARALLEL).zip(wanted.par_chunks(PARALLEL)).enumerate();
-            let worst = parts.map(|(n, (g, w))| (worst_of(g, w), n * PARALLEL)).map(|((error, at), first)| (error, first + at));
+            let worst = parts.map(|(n, (g, w))| (worst_of(g, w, nan_agrees), n * PARALLEL)).map(|((error, at), first)| (error, first + at));
             // Of equal ones the first.
             worst.reduce(|| (-1.0, 0), |a, b| if b.0 > a.0 { b } else { a })
         }

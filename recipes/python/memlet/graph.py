@@ -144,7 +144,11 @@ class Recipe:
         batch = [apart(axis, taken) for axis in a.axes[:batches]]
         rows, columns, depth = apart(a.axes[-2], taken), apart(b.axes[-1], taken), apart(a.axes[-1], taken)
         operands = [(a, [*batch, rows, depth]), (b, [*batch, depth, columns])]
-        product = "{0} * {1}"
+        # A factor may have been expanded: an index that only the other one has is summed by name.
+        is_summed = depth and (a.lacks(a.axes[-1]) or b.lacks(b.axes[-2]))
+        product = "sum({0} * {1}, over: [OVER])" if is_summed else "{0} * {1}"
+        made = [*batch, rows, columns]
+        has = [_has(a, d) or _has(b, d) for d in range(batches)] + [_has(a, len(a.axes) - 2), _has(b, len(b.axes) - 1)]
         if add is not None:
             wanted = [*batch, rows, columns]
             axes = []
@@ -153,9 +157,11 @@ class Recipe:
                 axes.append(wanted[at] if extent(axis) > 1 else [])
                 if extent(axis) > 1:
                     unite(wanted[at], axis)
+                    has[at] = has[at] or _has(add, d)
             operands.append((add, axes))
             product += " + {2}"
-        return self.step([*batch, rows, columns], product, operands, [depth])
+        # What no factor has is no dim of the result either.
+        return self.step([axis for axis, own in zip(made, has) if own], product, operands, [depth]).seen(made)
 
     def reduction(self, value, dims, keep, function):
         value = self.stored(value)

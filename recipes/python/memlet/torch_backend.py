@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import operator
 import os
+import re
 import shutil
 import subprocess
 import sysconfig
@@ -126,7 +127,8 @@ class _Partition(torch.nn.Module):
 def _run(*words):
     done = subprocess.run([Options.binary, *words], capture_output=True, text=True, check=False)
     if done.returncode:
-        said = done.stderr.strip().splitlines()
+        # Below a message about a recipe stand the lines of the recipe.
+        said = [line for line in done.stderr.splitlines() if line.strip() and not re.match(r"\s|\d+ \|", line)]
         raise MemletError(f"{' '.join([Options.binary, *words])}: {said[-1] if said else done.returncode}")
 
 
@@ -196,9 +198,10 @@ TRIES = 40
 def _recipes(module, kind):
     """Recipes of all partitions by the name of their submodule, in a module that calls these."""
     for left in reversed(range(TRIES)):
-        copied = torch.fx.GraphModule(module, torch.fx.Graph())
-        mapped = {}
-        copied.graph.output(copied.graph.graph_copy(module.graph, mapped))
+        graph, mapped = torch.fx.Graph(), {}
+        graph.output(graph.graph_copy(module.graph, mapped))
+        # The constants of a graph are attributes of its module; those that the graph names are taken over.
+        copied = torch.fx.GraphModule(module, graph)
         back = {new.name: old for old, new in mapped.items()}
         fused = fuse_by_partitions(copied, _partitions(copied), prefix="memlet_")
         recipes, again = {}, False

@@ -39,15 +39,15 @@ def pointwise(x, w):
         lambda v: torch.maximum(v, w) - torch.minimum(v, x), lambda v: torch.where(v > 0.1, v, 2 * x), lambda v: 3 - 2 * v,
         lambda v: (v.abs() + 0.1) ** 1.5, lambda v: v.masked_fill(x < 0, 0.25),
         lambda v: v * ((x > 0) & (v != 0)) + v * ~((x <= 0) | (v > 1)),
+        torch.atan, lambda v: torch.asin(0.9 * torch.tanh(v)), lambda v: torch.acos(0.9 * torch.tanh(v)), lambda v: torch.tan(torch.tanh(v)),
+        lambda v: torch.log2(v.abs() + 0.5) + torch.log10(v.abs() + 0.5), lambda v: v * (torch.ceil(x) + torch.trunc(3 * x)),
     ]  # fmt: skip
     return torch.stack([f(y) for f in functions]).sum(0)
 
 
 def reductions(x, w):
     y = x * w
-    # Of the places of extrema plans are checked with none, so their gradients are not theirs.
-    z = x.detach()
-    return (y.sum(1, keepdim=True) + y.mean(0) + z.amax(2, keepdim=True) - z.amin((0, 1)) + torch.logsumexp(y, 2, keepdim=True)
+    return (y.sum(1, keepdim=True) + y.mean(0) + x.amax(2, keepdim=True) - x.amin((0, 1)) + torch.logsumexp(y, 2, keepdim=True)
             + torch.softmax(y, 1) + torch.log_softmax(y, 2) + y.var(2, keepdim=True) + y.expand(2, *y.shape).sum(0))  # fmt: skip
 
 
@@ -149,6 +149,23 @@ class Programs(unittest.TestCase):
 
     def test_reductions(self):
         self.hold(Of(reductions, (3, 4, 5)), torch.randn(3, 4, 5))
+
+    def test_constants_of_graphs(self):
+        def constants(x, w):
+            y = (x @ w) * torch.tensor([0.5, 2.0, -1.0, 3.0])
+            return torch.gather(y, 1, torch.tensor([[0, 2], [1, 1], [3, 0]])).tanh()
+
+        self.hold(Of(constants, (5, 4)), torch.randn(3, 5), whole=False)
+
+    def test_products_with_expanded_factors(self):
+        def expanded(x, w, b):
+            # The gradients of these sums and means are expanded, and products read them.
+            means = (x @ w).mean(1) * x.sum(1)
+            rows = torch.addmm(b, x.sum(0, keepdim=True).expand(6, 8), w)
+            columns = torch.addmm(b, x, w.mean(1, keepdim=True).expand(8, 9))
+            return means.sum() + (x @ w).sum() + rows.tanh().sum() + columns.pow(2).sum()
+
+        self.hold(Of(expanded, (8, 9), (9,)), torch.randn(6, 8))
 
     def test_parts_are_read_and_joined(self):
         self.hold(Of(parts, (6, 24)), torch.randn(2, 5, 6))

@@ -67,6 +67,15 @@ fn what_cannot_be_compared_never_passes() {
     assert!(!compare(&values(&[2], &[1.0, 2.0]), &want, 0.0, &tolerance).passes());
     let zeros = values(&[1], &[0.0]);
     assert!(!compare(&values(&[1], &[1e-30]), &zeros, 0.0, &tolerance).passes());
+    // Where the oracle divides zero by zero, so does a kernel; where it does so in most places, nothing would be compared.
+    let none = values(&[4], &[1.0, f64::NAN, 3.0, 4.0]);
+    assert_eq!(compare(&none, &none, 0.0, &tolerance).ratio, 0.0);
+    let wrong = compare(&values(&[4], &[1.0, f64::NAN, 3.5, 4.0]), &none, 0.0, &tolerance);
+    assert!(wrong.ratio > 1.0 && wrong.ratio.is_finite() && wrong.at == [2]);
+    let number = compare(&values(&[4], &[1.0, 2.0, 3.0, 4.0]), &none, 0.0, &tolerance);
+    assert_eq!((number.ratio, number.at), (f64::INFINITY, vec![1]));
+    let mostly = values(&[3], &[1.0, f64::NAN, f64::NAN]);
+    assert_eq!(compare(&mostly, &mostly, 0.0, &tolerance).ratio, f64::INFINITY);
 }
 
 #[test]
