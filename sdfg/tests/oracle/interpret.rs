@@ -298,7 +298,7 @@ fn the_number_of_a_row_is_read_before_the_row_whatever_the_order_of_edges() {
   input x[b] i32 nograd within [0.0, [O])
   parameter e[o, d] f32
   output y[b, d] f32
-  state s forward {
+  state s0 forward {
     n0 = access x
     n1 = access e
     n2 = access y
