@@ -11,6 +11,10 @@ import torch
 from .masks import MASK
 from .operators import VIEWS, is_of_indices
 
+aten = torch.ops.aten
+EQUAL = (aten.eq.Tensor,)
+EXTREMA = (aten.amax.default, aten.amin.default)
+
 #: Operators that a layer must have to be worth a plan of its own.
 LEAST = 8
 
@@ -98,14 +102,22 @@ def is_free(node):
     return node.op == "call_function" and (node.target in VIEWS or node.target is MASK or is_of_indices(node))
 
 
-def sources(nodes):
-    """What values that cost nothing are made of: to be saved for backward in their place, where each is made again.
+def is_compared(node):
+    """Whether a value, or a view of it, is compared for equality."""
+    return any(user.target in EQUAL or (user.target in VIEWS and is_compared(user)) for user in node.users)
 
-    A view that is saved as such would be copied, since it has strides that no plan makes.
+
+def sources(nodes):
+    """What values are made of that cost nothing, or that plans are checked with better: to be saved for backward in their place, where
+    each is made again.
+
+    A view that is saved as such would be copied, since it has strides that no plan makes. The gradient of an extremum goes where elements
+    equal it. Backward reads these elements anyway; of an extremum that it is given, values drawn for a check would equal none.
     """
     found = {}
     for node in nodes:
-        for of in sources(node.all_input_nodes) if is_free(node) else [node]:
+        is_extremum = node.target in EXTREMA and is_compared(node)
+        for of in sources(node.all_input_nodes) if is_free(node) or is_extremum else [node]:
             found[of] = None
     return list(found)
 
