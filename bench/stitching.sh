@@ -16,6 +16,9 @@
 #     --counts         only counts launches: no plan is made
 #     --ablation       what each part brings: plans of the ladder's patterns, with explored ones, with shared dispatches, with products, and
 #                      the plan of all programs, each with its kernels, dispatches and time; without JAX
+#     --paper          Tables 2 and 3 and Figures 6 to 8 of the paper, theirs beside ours: of the plans and times that are there
+#     --plans          what plans of fusion save by their scores, and what greedy ones do, also for two other recipes; nothing is timed
+#     --write          puts all tables that are there into docs/results/stitching.md
 #     --out FOLDER     [target/memlet/stitching]
 #
 # The packages below are pip's, in an environment that is made under target/ the first time (1 GB with XLA's compiler for GPUs; without that
@@ -28,7 +31,7 @@ packages="jax==0.10.2 numpy==2.4.6 safetensors"
 compiler="jax-cuda12-pjrt==0.10.2 nvidia-cuda-nvcc-cu12"
 all="nmt multi-interests speech dialog logistic word2vec bi-rnn dyn-rnn perceptron var-encoder figure-1"
 
-threads=2 budget=2m rounds=10 seconds=1 counts=false ablation=false out=target/memlet/stitching names=()
+threads=2 budget=2m rounds=10 seconds=1 counts=false ablation=false paper=false plans=false write=false out=target/memlet/stitching names=()
 while [ $# -gt 0 ]; do
     case $1 in
         --threads | --budget | --rounds | --seconds | --out)
@@ -36,6 +39,9 @@ while [ $# -gt 0 ]; do
             printf -v "${1#--}" %s "$2"; shift 2 ;;
         --counts) counts=true; shift ;;
         --ablation) ablation=true; shift ;;
+        --paper) paper=true; shift ;;
+        --plans) plans=true; shift ;;
+        --write) write=true; shift ;;
         -*) echo "unknown option $1; they are listed at the top of $0"; exit 2 ;;
         *)
             [[ " $all " == *" $1 "* ]] || { echo "no workload $1; there are: $all"; exit 2; }
@@ -63,6 +69,22 @@ fi
 python=$peers/bin/python worker=bench/peers/stitching_worker.py plugin=$peers/h100/jax_plugins/xla_cuda12/xla_cuda_plugin.so
 mkdir -p "$out"
 trap 'echo; echo "stopped; the same command goes on from here"; exit 130' INT TERM
+
+if $write; then
+    $python bench/peers/stitching_page.py "$out" docs/results/stitching.md
+    exit
+fi
+
+if $plans; then
+    # shellcheck disable=SC2046 # names are words
+    $python bench/peers/stitching_plans.py "$out" "$memlet" $(printf "recipes/%s.yaml " "${names[@]}" gru mobilenet-v1)
+    exit
+fi
+
+if $paper; then
+    $python bench/peers/stitching_paper.py "$out" --time "$memlet" --threads "$threads" --seconds "$seconds" "${names[@]}"
+    exit
+fi
 
 if $ablation; then
     for name in "${names[@]}"; do

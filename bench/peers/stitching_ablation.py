@@ -6,7 +6,6 @@ FOLDER is what bench/stitching.sh --ablation fills: NAME.safetensors, NAME/plan.
 the candidates of each set. All plans of a workload run in turns; a time is the median of a plan's turns.
 """
 import argparse
-import glob
 import json
 import os
 import subprocess
@@ -16,35 +15,30 @@ import numpy as np
 
 # The step, the set of candidates that its plan was chosen from, and whether kernels share dispatches.
 STEPS = [
-    ("separate", "all", "unfused-*", False),
-    ("ladder", "ladder", "stitched", False),
-    ("+ exploration", "explored", "stitched", False),
-    ("+ packing", "explored", "stitched", True),
-    ("+ block composition", "all", "stitched", True),
-    ("+ what Memlet adds", None, None, False),
+    ("separate", "separate", False),
+    ("ladder", "ladder", False),
+    ("+ exploration", "explored", False),
+    ("+ packing", "explored", True),
+    ("+ block composition", "all", True),
+    ("+ what Memlet adds", None, False),
 ]
 
 
 def plans(folder, name):
     """Each step with the file of its plan, as far as there is one."""
-    for step, chosen, plan, packed in STEPS:
-        if chosen is None:
-            found = [f"{folder}/{name}/plan.json"]
-        elif step == "separate":
-            found = [f"{folder}/ablation/{name}-{chosen}/separate.json"]
-        else:
-            found = sorted(glob.glob(f"{folder}/ablation/{name}-{chosen}/plans/{plan}.json"))
-        found = [file for file in found if os.path.exists(file)]
-        yield step, found[0] if found else None, packed
+    files = {None: f"{folder}/{name}/plan.json", "separate": f"{folder}/ablation/{name}-separate.json"}
+    for step, chosen, packed in STEPS:
+        # The choice by times of kernels alone, without what whole steps have changed in it.
+        file = files.get(chosen, f"{folder}/ablation/{name}-{chosen}/plans/stitched-exact.json")
+        yield step, file if os.path.exists(file) else None, packed
 
 
 def separate(folder, name):
     """Writes the unfused program as a plan: the baseline of the plan that was chosen."""
-    out = f"{folder}/ablation/{name}-all"
-    for file in sorted(glob.glob(f"{out}/plan.json")):
-        plan = json.load(open(file))
-        if plan["baselines"]:
-            json.dump({**plan, "chosen": plan["baselines"][-1], "baselines": []}, open(f"{out}/separate.json", "w"))
+    plan = json.load(open(f"{folder}/{name}/plan.json"))
+    os.makedirs(f"{folder}/ablation", exist_ok=True)
+    if plan["baselines"]:
+        json.dump({**plan, "chosen": plan["baselines"][-1], "baselines": []}, open(f"{folder}/ablation/{name}-separate.json", "w"))
 
 
 def run(arguments, name, plan, packed):
@@ -92,7 +86,7 @@ def main():
     cell = lambda s: f"{s['kernels']} / {s['dispatches']} / {s['ms']:.3g}" if s else "–"
     for row in rows:
         lines.append(f"| {row['workload']} | " + " | ".join(cell(row["steps"].get(step)) for step, *_ in STEPS) + " |")
-    print("kernels / dispatches of a step / ms\n")
+    lines += ["", "Kernels / dispatches of a step / ms."]
     print("\n".join(lines))
     json.dump({"rows": rows}, open(f"{arguments.folder}/ablation.json", "w"), indent=1)
     open(f"{arguments.folder}/ablation.md", "w").write("\n".join(lines) + "\n")

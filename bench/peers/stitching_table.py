@@ -4,7 +4,8 @@
 
 FOLDER is what bench/stitching.sh fills: NAME.launches, NAME.safetensors, NAME.npz and NAME/plan.json. With --time, plans are checked and
 timed beside JAX, and all goes to FOLDER/stitching.json and FOLDER/stitching.md. Ratios are those of a turn of JAX over the turn of ours
-just before it; their interval is that of the median, from the order statistics of a binomial distribution.
+just before it; their interval is that of the median, from the order statistics of a binomial distribution. Rows of workloads that are not
+named stay as an earlier run has left them.
 """
 import argparse
 import json
@@ -64,7 +65,9 @@ def timed(arguments, name):
     row = {"dispatches": ours["dispatches"], "kernels": ours["launches"], "error": error, "error_in": where}
     worker = [sys.executable, f"{HERE}/stitching_worker.py", "times", name, str(arguments.threads)]
     jax = subprocess.Popen(worker, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    row["jax_compile_s"] = json.loads(jax.stdout.readline())["ready_s"]
+    ready = json.loads(jax.stdout.readline())
+    row |= {"jax_compile_s": ready["ready_s"], "jax": ready["jax"], "machine": machine(arguments.threads)}
+    row |= {"rounds": arguments.rounds, "seconds": arguments.seconds}
     pairs, busy = [], []
     for _ in range(arguments.rounds):
         mine = run(arguments.time, folder, name, arguments.threads, arguments.seconds)
@@ -79,6 +82,23 @@ def timed(arguments, name):
     row["step_ms"] = {"ours": median([p[0] for p in pairs]), "jax": median([p[1] for p in pairs])}
     row |= {"ratio": median(ratios), "interval": interval(ratios), "load": median(busy)}
     return row
+
+
+def machine(threads):
+    """The processor, and the threads that both sides use."""
+    try:
+        named = [line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
+    except OSError:
+        named = []
+    return f"{named[0] if named else 'an unknown processor'}, {threads} threads"
+
+
+def kept(folder, names):
+    """The rows of other workloads of an earlier run."""
+    try:
+        return [row for row in json.load(open(f"{folder}/stitching.json"))["rows"] if row["workload"] not in names]
+    except (OSError, ValueError, KeyError):
+        return []
 
 
 def geometric(values):
@@ -110,6 +130,8 @@ def main():
                 row["failed"] = str(error)
                 print(f"{name}: {error}", file=sys.stderr)
         rows.append(row)
+    order = "nmt multi-interests speech dialog logistic word2vec bi-rnn dyn-rnn perceptron var-encoder figure-1".split()
+    rows = sorted(kept(arguments.folder, arguments.names) + rows, key=lambda row: order.index(row["workload"]))
     lines = [
         "| workload | kernels | dispatches | XLA:CPU | ÷ ours | XLA:GPU | ÷ ours | ours, ms | JAX, ms | ÷ ours (95%, of few turns all) | error against f64 |",
         "| --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
@@ -132,6 +154,10 @@ def main():
         "step": geometric(row.get("ratio") for row in counted),
     }
     lines.append(f"| geometric mean without Figure 1 | | | | {shown(means['xla_cpu'])} | | {shown(means['xla_gpu'])} | | | {shown(means['step'])} | |")
+    timed_rows = [row for row in rows if "machine" in row]
+    for text in sorted({f"{r['machine']}; JAX {r['jax']}; turns of {r['seconds']:g} s" for r in timed_rows}):
+        rounds = sorted({r["rounds"] for r in timed_rows})
+        lines += ["", f"{text}, {' or '.join(map(str, rounds))} a side."]
     print("\n".join(lines))
     json.dump({"rows": rows, "geometric": means}, open(f"{arguments.folder}/stitching.json", "w"), indent=1)
     open(f"{arguments.folder}/stitching.md", "w").write("\n".join(lines) + "\n")
