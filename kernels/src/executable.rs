@@ -56,6 +56,11 @@ pub trait Executable: Send + Sync {
         Ok(None)
     }
 
+    /// Whether several plans may hold the same instance: it keeps nothing from one run to the next.
+    fn is_shareable(&self) -> bool {
+        false
+    }
+
     /// What is wrong with the rows that elements of its arguments have named since this was last asked: a number that names none.
     fn missing_row(&self) -> Option<KernelError> {
         None

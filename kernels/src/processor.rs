@@ -72,7 +72,9 @@ pub(crate) fn streams_for(workers: usize) -> bool {
 
 /// Cores that a prediction may count on; the pool decides how many there really are.
 pub fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    // The system reads files to say it, and predictions ask for every configuration.
+    static CORES: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// Whether Intel made this processor.

@@ -9,7 +9,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use serde::Serialize;
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -123,6 +123,8 @@ struct Spent {
 static SPENT: Mutex<Option<Spent>> = Mutex::new(None);
 /// Microseconds of the processor that threads other than the main one have given to phases of their own.
 static BESIDE: AtomicU64 = AtomicU64::new(0);
+/// Whether the main thread rewrites programs, or waits for threads that do: their phases are its own then.
+static REWRITES: AtomicBool = AtomicBool::new(false);
 
 /// The open phases of a thread, and when its time was last given to one.
 struct Open {
@@ -161,11 +163,21 @@ impl Open {
         let Some(phase) = self.phases.last() else { return };
         let mut spent = SPENT.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(spent) = spent.as_mut() else { return };
-        let of = if self.main { &mut spent.wall } else { &mut spent.beside };
-        of[*phase as usize] += took;
+        if self.main {
+            spent.wall[*phase as usize] += took;
+        } else if REWRITES.load(Ordering::Relaxed) {
+            spent.beside[*phase as usize] += took;
+        }
         spent.cpu[*phase as usize] += used;
         if !self.main {
             BESIDE.fetch_add((used * 1e6) as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells the other threads which phase the main one is in.
+    fn tell(&self) {
+        if self.main {
+            REWRITES.store(self.phases.last() == Some(&CommandPhase::Rewrite), Ordering::Relaxed);
         }
     }
 }
@@ -190,6 +202,7 @@ pub fn enter(phase: CommandPhase) -> InPhase {
             let open = open.get_or_insert_with(|| Open::new(false));
             open.settle();
             open.phases.push(phase);
+            open.tell();
         });
     }
     InPhase { kept }
@@ -208,6 +221,7 @@ impl Drop for InPhase {
                 if let Some(open) = open {
                     open.settle();
                     open.phases.pop();
+                    open.tell();
                 }
             });
         }
@@ -223,7 +237,7 @@ pub fn so_far(counts: Counts) -> Option<Timings> {
 
 impl Timings {
     fn of(Spent { mut wall, cpu, beside }: Spent, counts: Counts) -> Timings {
-        // The main thread waits for passes on other threads in `Rewrite`.
+        // The main thread waits for passes on other threads in `Rewrite`; elsewhere the phase is the one in which it waits.
         let (waited, others) = (wall[CommandPhase::Rewrite as usize], beside.iter().sum::<f64>());
         if others > 0.0 {
             let scale = (waited / others).min(1.0);

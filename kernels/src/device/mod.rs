@@ -75,6 +75,19 @@ pub trait Device: Send + Sync {
     /// Units that no template takes, configurations of another unit, a compiler that is missing or refuses.
     fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError>;
 
+    /// As [`Device::compile`]; plans may hold the same instance where it keeps nothing from one run to the next.
+    ///
+    /// # Errors
+    /// As [`Device::compile`].
+    fn compile_for_plan(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError> {
+        self.compile(spec, config)
+    }
+
+    /// Whether [`Device::compile_for_plan`] has made a kernel before, and keeps it.
+    fn has_for_plan(&self, _spec: &KernelSpec, _config: &KernelConfig) -> bool {
+        false
+    }
+
     /// What a kernel may write in place under a configuration. [`crate::in_place::with`] makes a configuration that does.
     fn in_place(&self, _spec: &KernelSpec, _config: &KernelConfig) -> Vec<InPlace> {
         vec![]

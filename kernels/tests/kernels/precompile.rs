@@ -3,12 +3,14 @@
 use crate::common;
 use crate::harness::{Failure, Reference, toolchain_told};
 use kernels::CancelToken;
+use kernels::device::Device;
 use kernels::maps::MapSpace;
 use kernels::pool::Pool;
 use kernels::target::cpu;
 use kernels::{ConfigSpace, Toolchain};
 use sdfg::{Dtype, Unit};
 use std::path::Path;
+use std::sync::Arc;
 
 const SIZES: common::Sizes = &[("b", 3), ("h", 2), ("j", 19), ("k", 37), ("i", 21), ("u", 70)];
 
@@ -54,6 +56,28 @@ fn what_was_prepared_is_loaded_and_right() -> Result<(), Failure> {
         }
     }
     assert_eq!((files(folder.path(), "so"), files(folder.path(), "c")), (libraries, runs), "nothing was left to compile");
+    Ok(())
+}
+
+/// Plans hold one instance of a kernel under a configuration, of one compiler and at one size.
+#[test]
+fn plans_share_kernels() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let cores = cpu::Cores { toolchain: alone(folder.path())? };
+    let common::Case { program, unit } = common::gelu(SIZES);
+    let spec = kernels::KernelSpec::new(&program, &unit)?;
+    let space = MapSpace::new(&spec)?;
+    let [first, other] = [0, space.count() - 1].map(|n| space.config(n));
+    assert!(!cores.has_for_plan(&spec, &first));
+    let made = cores.compile_for_plan(&spec, &first)?;
+    assert!(cores.has_for_plan(&spec, &first) && !cores.has_for_plan(&spec, &other));
+    assert!(Arc::ptr_eq(&made, &cores.compile_for_plan(&spec, &first)?));
+    assert!(!Arc::ptr_eq(&made, &cores.compile_for_plan(&spec, &other)?));
+    let mut sizes = spec.sizes.clone();
+    sizes.values_mut().for_each(|size| *size += 1);
+    assert!(!cores.has_for_plan(&spec.with_sizes(&sizes)?, &first));
+    let elsewhere = tempfile::tempdir()?;
+    assert!(!cpu::Cores { toolchain: alone(elsewhere.path())? }.has_for_plan(&spec, &first));
     Ok(())
 }
 

@@ -46,6 +46,8 @@ pub struct Candidates {
     first: VecDeque<u64>,
     /// Neighbours of the best so far, tried in turns with the ranked block.
     near: VecDeque<u64>,
+    /// The best so far whose neighbours are not in `near` yet: a kernel that gets no further turn needs no ranking of them.
+    unranked: Option<u64>,
     /// Numbers with an infinite predicted cost.
     hopeless: VecDeque<u64>,
     /// The current block, best promise last.
@@ -78,6 +80,7 @@ impl Candidates {
             handed_out: BTreeSet::new(),
             first: VecDeque::new(),
             near: VecDeque::new(),
+            unranked: None,
             hopeless: VecDeque::new(),
             ranked: Vec::new(),
             position: 0,
@@ -90,7 +93,7 @@ impl Candidates {
         candidates.first.push_back(0);
         match candidates.neighbours(0) {
             coordinates if coordinates.len() <= COORDINATES => candidates.first.extend(coordinates),
-            _ => candidates.improved(0, space),
+            _ => candidates.improved(0),
         }
         candidates
     }
@@ -111,14 +114,21 @@ impl Candidates {
     }
 
     /// Tells that `n` is the best so far: what differs from it in one digit is tried soon.
-    pub fn improved(&mut self, n: u64, space: &dyn KernelSpace) {
-        self.near = by_predicted_cost(space, &self.neighbours(n)).into();
+    pub fn improved(&mut self, n: u64) {
+        self.unranked = Some(n);
+    }
+
+    /// Neighbours of a number, the most promising first.
+    fn ranked_neighbours(&self, n: u64, space: &dyn KernelSpace) -> VecDeque<u64> {
+        by_predicted_cost(space, &self.neighbours(n)).into()
     }
 
     /// Numbers that will come soon, as far as that is known: nothing is handed out.
-    pub fn coming(&self, count: usize) -> Vec<u64> {
+    pub fn coming(&self, count: usize, space: &dyn KernelSpace) -> Vec<u64> {
         let ranked = self.ranked.iter().rev();
-        let near = self.near.iter();
+        let wanted = self.first.iter().filter(|n| self.shard.holds(**n) && !self.handed_out.contains(n)).take(count).count() < count;
+        let unranked = self.unranked.filter(|_| wanted).map(|n| self.ranked_neighbours(n, space));
+        let near = unranked.as_ref().unwrap_or(&self.near).iter();
         let soon = |n: &&u64| self.shard.holds(**n) && !self.handed_out.contains(n);
         let first = self.first.iter().filter(soon).take(count);
         // The two that take turns, in turns.
@@ -152,7 +162,13 @@ impl Candidates {
         let mut skipped = 0;
         loop {
             self.turn = !self.turn;
-            let soon = match self.first.pop_front() {
+            let first = self.first.pop_front();
+            if first.is_none()
+                && let Some(best) = self.unranked.take()
+            {
+                self.near = self.ranked_neighbours(best, space);
+            }
+            let soon = match first {
                 None if self.turn => self.near.pop_front(),
                 first => first,
             };

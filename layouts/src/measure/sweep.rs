@@ -144,7 +144,7 @@ impl Track<'_> {
 
 /// The next `count` configurations that kernels try, in turns; the kernel for which `due` is least comes first.
 fn turns(tracks: &[&mut Track], count: usize, due: impl Fn(&Track) -> f64) -> Vec<(String, KernelConfig)> {
-    let mut each: Vec<(&Track, Vec<u64>)> = tracks.iter().map(|track| (&**track, track.candidates.coming(count))).collect();
+    let mut each: Vec<(&Track, Vec<u64>)> = tracks.iter().map(|track| (&**track, track.candidates.coming(count, track.space))).collect();
     each.sort_by(|(a, _), (b, _)| due(a).total_cmp(&due(b)));
     let turns = (0..count).flat_map(|turn| each.iter().filter_map(move |(track, numbers)| Some((track, *numbers.get(turn)?))));
     turns.map(|(track, n)| (track.space.name().to_string(), track.space.config(n))).take(count).collect()
@@ -368,7 +368,7 @@ impl Sweeper<'_> {
                     let outcome = Outcome::Bounded { bound_ms: space.lower_bound_ms(n), reason: limit.reason };
                     self.keep(subject, 0, None, outcome)?
                 } else {
-                    let same_kernel = |count: usize| track.candidates.coming(count).into_iter().map(|n| space.config(n)).collect();
+                    let same_kernel = |count: usize| track.candidates.coming(count, space).into_iter().map(|n| space.config(n)).collect();
                     self.bench.ahead(space.name(), &config, &Coming { same_kernel: &same_kernel, in_turns: after });
                     self.measure(subject, 0, limit)?
                 };
@@ -383,7 +383,7 @@ impl Sweeper<'_> {
         let ms = self.store.get(space.key(), &config).and_then(|m| self.store.ms(m));
         let gain = ms.and_then(|ms| track.race.enter(ms, &config));
         if gain.is_some() {
-            track.candidates.improved(n, track.space);
+            track.candidates.improved(n);
         }
         track.gain += NEWEST * (gain.unwrap_or(0.0) - track.gain);
         let elapsed = self.clock.elapsed();

@@ -17,7 +17,7 @@ use sdfg::{Direction, Layout};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 #[test]
@@ -312,17 +312,84 @@ fn what_is_said_to_come_comes() {
     let mut candidates = Candidates::new(&space, Shard::WHOLE);
     let (mut seen, mut foretold) = (BTreeSet::new(), 0);
     loop {
-        let soon = candidates.coming(4);
+        let soon = candidates.coming(4, &space);
         assert!(soon.iter().all(|n| !seen.contains(n)), "what came does not come again");
         let Some(n) = candidates.next(&space) else { break };
         foretold += u64::from(soon.contains(&n));
         seen.insert(n);
         if n % 17 == 0 {
-            candidates.improved(n, &space);
+            candidates.improved(n);
         }
     }
     assert_eq!(seen.len() as u64, space.count());
     assert!(foretold * 10 >= space.count() * 9, "{foretold} of {}", space.count());
+}
+
+/// A kernel of many gets one turn in a small budget: what would come next is not ranked before somebody asks for it.
+#[test]
+fn neighbours_of_the_best_are_ranked_when_they_are_wanted() {
+    let tensor = |data: &str| TensorSpace {
+        data: data.into(),
+        access: Access::Read,
+        layouts: Layout::permutations(&["a", "b", "c", "d", "e"].map(String::from)),
+        bytes: 1,
+    };
+    let space = Counting(
+        Space { name: "k".into(), pass: Direction::Forward, tensors: vec![tensor("x"), tensor("y")], knobs: 5 },
+        AtomicU64::new(0),
+    );
+    let asked = || space.1.load(Ordering::Relaxed);
+    let mut candidates = Candidates::new(&space, Shard::WHOLE);
+    assert_eq!(candidates.next(&space), Some(0));
+    candidates.improved(0);
+    assert!(asked() <= 1, "{} were ranked", asked());
+    assert!(candidates.next(&space).is_some() && asked() > 100, "{} were ranked", asked());
+}
+
+/// A space that counts for how many numbers it was asked for a prediction.
+struct Counting(Space, AtomicU64);
+
+impl KernelSpace for Counting {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn key(&self) -> &str {
+        self.0.key()
+    }
+
+    fn pass(&self) -> Direction {
+        self.0.pass()
+    }
+
+    fn tensors(&self) -> &[TensorSpace] {
+        self.0.tensors()
+    }
+
+    fn count(&self) -> u64 {
+        self.0.count()
+    }
+
+    fn radices(&self) -> Vec<u64> {
+        self.0.radices()
+    }
+
+    fn config(&self, n: u64) -> KernelConfig {
+        self.0.config(n)
+    }
+
+    fn identity(&self, n: u64) -> String {
+        self.0.identity(n)
+    }
+
+    fn predicted_cost(&self, n: u64) -> f64 {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.predicted_cost(n)
+    }
+
+    fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {
+        self.0.matches_rule_of_thumb(config)
+    }
 }
 
 /// A space in which three of four numbers are nothing, what a library does not offer, and so many in a row are ranked together.

@@ -17,9 +17,10 @@ pub use display::{BASELINE, Shown, text};
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::variants::programs;
+use crate::pipeline::variants::programs::{self, Programs};
 use crate::pipeline::variants::rewrite_options::RewriteOptions;
 use crate::pipeline::variants::table::VariantId;
+use crate::pipeline::variants::variant::Variant;
 use crate::timings::{CommandPhase, during};
 use sdfg::movement::{Baselines, Definition, Movement, MovementError, OperatorMovement, movement, operators};
 use sdfg::{Class, Direction, Sdfg};
@@ -131,10 +132,30 @@ pub struct Analysis {
 /// Analyses a recipe; its programs are made with these options.
 pub fn analyze(recipe: &Recipe, options: impl Into<RewriteOptions>) -> Result<Analysis, PipelineError> {
     let options = &options.into();
-    let unfused = crate::pipeline::oracle::operators::differentiated(recipe)?;
     let made = |id| programs::plain(recipe, id, options);
     let (variant, composed) = during(CommandPhase::Rewrite, || rayon::join(|| made(VariantId::Fused), || made(VariantId::GemmFused)));
-    let (variant, composed) = (variant?, composed?);
+    analysis(recipe, variant?, composed?)
+}
+
+/// The same with the programs that were made of a recipe, as far as they are there. Where time did not reach for fusing contractions, there
+/// are no compositions.
+///
+/// # Errors
+/// As [`analyze`].
+pub fn analyze_made(recipe: &Recipe, made: &Programs) -> Result<Analysis, PipelineError> {
+    let known = |id| made.variants.iter().find(|variant| variant.key.is(id)).cloned();
+    let plain = |id| programs::plain(recipe, id, &made.options);
+    let variant = known(VariantId::Fused).map_or_else(|| plain(VariantId::Fused), Ok)?;
+    let composed = match known(VariantId::GemmFused) {
+        Some(composed) => composed,
+        None if made.unmade.iter().any(|title| title == VariantId::GemmFused.row().title) => variant.clone(),
+        None => plain(VariantId::GemmFused)?,
+    };
+    analysis(recipe, variant, composed)
+}
+
+fn analysis(recipe: &Recipe, variant: Variant, composed: Variant) -> Result<Analysis, PipelineError> {
+    let unfused = crate::pipeline::oracle::operators::differentiated(recipe)?;
     let operators: Vec<OperatorEntry> = operators(&unfused).map_err(fault)?.into_iter().map(operator).collect();
     let occurrences = occurrences(&variant.operators);
     let places = OccurrenceIndex::of(&occurrences);

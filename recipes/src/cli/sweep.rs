@@ -232,9 +232,10 @@ impl MeasureArgs {
             other.open()?;
         }
         let until = self.bound().and_then(|bound| began.checked_add(bound.mul_f64(MAKING)));
+        let ends = self.bound().and_then(|bound| began.checked_add(bound));
         let planning = Planning { candidates: self.candidates, ..measured_planning() };
         let options =
-            RewriteOptions { verify_each: self.verify_each, until, planning, only: self.only.clone(), ..RewriteOptions::default() };
+            RewriteOptions { verify_each: self.verify_each, until, ends, planning, only: self.only.clone(), ..RewriteOptions::default() };
         let programs = checked_programs(&recipe, options, device.epilogues(), &mut |text| errln!("{text}"))?;
         let memory = MemoryLimit::on(&*device, self.memory)?;
         let file = self.recipe.recipe.display().to_string();

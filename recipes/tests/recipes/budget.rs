@@ -9,6 +9,7 @@ use recipes::pipeline::measure::budget_ledger::BudgetLedger;
 use recipes::pipeline::measure::measurement_budget::MeasurementBudget;
 use recipes::pipeline::measure::sweep::{MeasurementSetup, SweepContext, SweepEvent};
 use recipes::pipeline::variants::programs::programs;
+use recipes::pipeline::variants::rewrite_options::RewriteOptions;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -50,5 +51,24 @@ fn programs_that_the_time_does_not_reach_for_are_neither_made_nor_measured() -> 
     let keys: std::collections::BTreeSet<&str> =
         first.variants.iter().chain(&first.unfused).flat_map(|s| &s.problem.kernels).map(|k| k.key.as_str()).collect();
     assert!(least.all().all(|m| keys.contains(m.key.as_str()) || m.kernel.starts_with("relayout:")));
+    Ok(())
+}
+
+/// Of a long recipe the first program may take the whole budget: others would be made in vain, since none of them would be measured.
+#[test]
+fn only_the_first_program_is_made_once_the_time_for_measuring_is_up() -> Result<(), Failure> {
+    let recipe = recipes::load::load_str("mlp.yaml", include_str!("../../mlp.yaml"), &[])?;
+    let all = programs(&recipe, false)?;
+    let names = |programs: &recipes::pipeline::variants::programs::Programs| -> Vec<String> {
+        programs.variants.iter().map(|variant| variant.key.to_string()).collect()
+    };
+    assert!(names(&all).contains(&"gemm-fused".to_string()) && all.unmade.is_empty(), "{:?}", names(&all));
+    let ended = Some(Instant::now());
+    let first = programs(&recipe, RewriteOptions { ends: ended, until: ended, ..RewriteOptions::default() })?;
+    assert_eq!((names(&first), &first.unfused), (vec!["fused".to_string()], &all.unfused));
+    assert_eq!(first.variants[0].program, all.variants[0].program);
+    for made in names(&all).iter().filter(|name| *name != "fused") {
+        assert!(first.unmade.contains(made), "{made} is not named: {:?}", first.unmade);
+    }
     Ok(())
 }

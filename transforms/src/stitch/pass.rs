@@ -15,7 +15,9 @@ use super::kernel::kernel;
 use super::units::graphs;
 use crate::pass::{Context, Facts, Loops, Pass, Rewritten, Stitched, Stopped};
 use crate::refusal::{Reason, Refusal, Site};
-use sdfg::Sdfg;
+use crate::unit_graph::kind_of;
+use sdfg::{NodeId, Sdfg, StateId};
+use std::collections::{BTreeSet, HashMap};
 
 /// Makes one kernel of each pattern that is still whole in the program, or in the body of a loop.
 #[derive(Clone, Debug, Default)]
@@ -33,10 +35,13 @@ impl Pass for Stitch {
     }
 
     fn run(&self, program: &Sdfg, context: &mut Context<'_>) -> Result<Rewritten, Stopped> {
-        let units = program.units();
+        let units = named(program);
+        let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
+        units.iter().enumerate().for_each(|(n, (_, _, name))| places.entry(name).or_default().push(n));
         let mut refusals = Vec::new();
         for pattern in &self.patterns {
-            let found: Vec<_> = units.iter().filter(|(_, _, unit)| pattern.iter().any(|name| name == unit.name())).collect();
+            let places: BTreeSet<usize> = pattern.iter().filter_map(|name| places.get(name.as_str())).flatten().copied().collect();
+            let found: Vec<_> = places.into_iter().map(|n| units[n]).collect();
             // A pattern that was made is one unit.
             let Some((state, _, _)) = found.first().filter(|_| found.len() == pattern.len() && found.len() > 1) else { continue };
             if found.iter().any(|(other, _, _)| other != state) {
@@ -85,6 +90,16 @@ impl Stitch {
         }
         Stitch { patterns }
     }
+}
+
+/// The names of a program's units, in execution order. No unit is built for that.
+fn named(program: &Sdfg) -> Vec<(StateId, NodeId, &str)> {
+    let mut found = Vec::new();
+    for (id, state) in program.states() {
+        let nodes = state.topological(None).unwrap_or_default();
+        found.extend(nodes.into_iter().filter_map(|node| Some((id, node, kind_of(state, node)?.0))));
+    }
+    found
 }
 
 fn refusal(site: &Site, pattern: &[String], reason: Reason) -> Refusal {

@@ -361,6 +361,10 @@ impl Executable for MapKernel {
         true
     }
 
+    fn is_shareable(&self) -> bool {
+        self.keep.is_none() && self.rows.is_empty()
+    }
+
     fn missing_row(&self) -> Option<KernelError> {
         self.rows.missing()
     }

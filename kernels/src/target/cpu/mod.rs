@@ -15,6 +15,7 @@ pub mod maps;
 mod prefetch;
 pub mod relayout;
 pub mod scatter;
+mod shared_kernels;
 pub mod templates;
 pub mod tiles;
 mod window_reduction;
@@ -83,6 +84,14 @@ impl Device for Cores {
 
     fn compile(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError> {
         if loops::is_loop(spec) { loops::compile(spec, config, self) } else { templates::compile(spec, config, &self.toolchain) }
+    }
+
+    fn compile_for_plan(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Arc<dyn Executable>, KernelError> {
+        shared_kernels::shared((spec, config), &self.toolchain, || self.compile(spec, config))
+    }
+
+    fn has_for_plan(&self, spec: &KernelSpec, config: &KernelConfig) -> bool {
+        shared_kernels::has(spec, config, &self.toolchain)
     }
 
     fn scaled(&self, config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> KernelConfig {

@@ -9,7 +9,7 @@ mod verification;
 use super::out::outln;
 use super::sweep::{INTERRUPTED, MeasureArgs, MeasurementSession, coverage};
 use super::{duration, share};
-use crate::analyze::analyze;
+use crate::analyze::analyze_made;
 use crate::pipeline::PipelineError;
 use crate::pipeline::choose::plan::Plan;
 use crate::pipeline::choose::solve::{SolveRequest, decide};
@@ -132,7 +132,7 @@ impl OptimizeArgs {
         write_kernels(&session.out.join("kernels"), &plan, earlier.as_ref(), &session.device)?;
         let in_report = enter(CommandPhase::Report);
         let finished = Finished {
-            analysis: &analyze(&session.recipe, &session.programs.options)?,
+            analysis: &analyze_made(&session.recipe, &session.programs)?,
             programs: &session.programs,
             sweeps: &sweeps,
             store: &session.store,
@@ -203,7 +203,7 @@ impl OptimizeArgs {
         outcome.choices(&choices, sweeps);
         self.say("");
         self.measure.table(&outcome.table_of_choices());
-        let (certified, certainty) = certify(sweeps, session)?;
+        let (certified, certainty) = certify(sweeps, session, self.measure.bound())?;
         self.say(&certified);
         outcome.certainty = certainty;
         Ok((choices, certainty))
@@ -245,10 +245,16 @@ impl OptimizeArgs {
 /// The number of resamplings of all times, and the longest time that they may take.
 const REDRAWS: usize = 50;
 const REDRAWING: Duration = Duration::from_secs(2);
+/// The same as a part of the budget.
+const REDRAWN: f64 = 0.05;
 
 /// Selects among all programs as one problem with alternatives, in which the program and its layouts are one decision, and writes its
 /// certificate to the output folder. Returns a message and the robustness of the selection.
-fn certify(sweeps: &SweptPrograms, session: &MeasurementSession) -> Result<(String, Option<Certainty>), PipelineError> {
+fn certify(
+    sweeps: &SweptPrograms,
+    session: &MeasurementSession,
+    budget: Option<Duration>,
+) -> Result<(String, Option<Certainty>), PipelineError> {
     let _phase = enter(CommandPhase::Select);
     // The problem that `memlet solve` reads from the records.
     let keys = |p: &layouts::SelectionProblem| p.kernels.iter().map(|k| k.key.clone()).collect::<BTreeSet<String>>();
@@ -256,7 +262,8 @@ fn certify(sweeps: &SweptPrograms, session: &MeasurementSession) -> Result<(Stri
     let all = layouts::SelectionProblem::of_records(&session.store);
     let Some((_, program)) = all.into_iter().find(|(_, p)| keys(p).is_superset(&swept)) else { return Ok((String::new(), None)) };
     let began = Instant::now();
-    let in_time = |_| began.elapsed() < REDRAWING;
+    let redrawing = budget.map_or(REDRAWING, |budget| REDRAWING.min(budget.mul_f64(REDRAWN)));
+    let in_time = |_| began.elapsed() < redrawing;
     let asked = SolveRequest { resamples: REDRAWS, resampled: Some(&in_time), ..SolveRequest::default() };
     let decision = decide(&session.programs.operators.name, &program, &session.store, &asked, SearchLimits::default(), &mut |_| true)?;
     let path = session.out.join("certificate.json");

@@ -7,7 +7,7 @@ use crate::cli::progress::{RunClock, Stage};
 use crate::cli::sweep::MeasurementSession;
 use crate::cli::{cells, command_line, table};
 use crate::pipeline::PipelineError;
-use crate::pipeline::check::plan::{Verification, verify_full, verify_small};
+use crate::pipeline::check::plan::{SmallOracle, Verification, verify_full};
 use crate::pipeline::choose::plan::{Plan, PlanRefusal};
 use crate::pipeline::choose::reselect_in_step::{Reselected, reselect_in_step};
 use crate::pipeline::choose::sweep_all::{Choices, SweptPrograms, baselines, plainest, plan};
@@ -89,6 +89,8 @@ pub struct PlanRace<'a> {
     tensors: Tensors,
     /// The reference for results at full size; `None` if it does not fit into memory.
     plainest: Option<Candidate>,
+    /// The reference for results at small sizes.
+    oracle: SmallOracle<'a>,
     /// The folder for the plans of all candidates.
     folder: PathBuf,
     verdicts: PlanChecks<'a>,
@@ -169,6 +171,7 @@ impl<'a> PlanRace<'a> {
             plainest: plainest(&session.programs.unfused, &baselines, &*session.device, session.memory)?,
             baselines,
             tensors: inputs_to_compare(&session.programs.operators, 1)?,
+            oracle: SmallOracle::new(&session.programs.operators),
             folder,
             verdicts: PlanChecks::new(say),
             whole: RunClock { began: session.began, expected: args.measure.bound().map(|bound| 2 * bound) },
@@ -212,7 +215,15 @@ impl<'a> PlanRace<'a> {
 
     fn small(&self, candidate: &Candidate) -> Result<Verification, PipelineError> {
         let _phase = enter(CommandPhase::Check);
-        verify_small(candidate, &self.session.programs.operators, &self.session.pool, &self.session.device)
+        self.oracle.verify(candidate, &self.session.pool, &self.session.device)
+    }
+
+    /// Makes the kernels of plans that are about to be checked at small sizes, and of those that are about to run as a whole, where that is
+    /// the compiler's work on these cores.
+    fn compile_ahead(&self, small: &[&Candidate], whole: &[&Candidate]) {
+        if self.session.device.is_host() {
+            self.oracle.compile_ahead(small, whole, &self.session.device);
+        }
     }
 
     /// Verifies a candidate at full size, against the plainest plan or, where that does not fit into memory, against another candidate.
@@ -241,6 +252,17 @@ impl<'a> PlanRace<'a> {
         let (whole, all) = (self.whole, candidates.len());
         let _stage = Stage::new(&whole, "checking plans");
         let mut right = Vec::new();
+        if let [first, others @ ..] = &candidates[..] {
+            let phase = enter(CommandPhase::Compile);
+            let whole: Vec<&Candidate> = [first].into_iter().chain(&self.plainest).collect();
+            self.compile_ahead(&[first], &whole);
+            // As long as they are going to be checked at all.
+            if !self.over(POLICY.checking_plans) {
+                let others: Vec<&Candidate> = others.iter().chain(&self.baselines).collect();
+                self.compile_ahead(&others, &others);
+            }
+            drop(phase);
+        }
         for (n, candidate) in candidates.into_iter().enumerate() {
             if !right.is_empty() && self.over(POLICY.checking_plans) {
                 (self.verdicts.say)(&format!("--budget leaves no time to check {} more plans: they do not compete", all - n));
@@ -298,6 +320,8 @@ impl<'a> PlanRace<'a> {
         let found: Vec<Candidate> = again.into_iter().chain(within).collect();
         let best: Vec<&Candidate> = fastest.iter().filter_map(|n| candidates.get(*n)).chain(&found).collect();
         let packed = self.packed(&best)?;
+        let ahead: Vec<&Candidate> = found.iter().chain(&packed).collect();
+        self.compile_ahead(&ahead, &ahead);
         for found in found.into_iter().chain(packed) {
             self.keep(&found, None)?;
             let verified = self.small(&found);

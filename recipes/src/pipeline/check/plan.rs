@@ -9,12 +9,13 @@ use kernels::device::Device;
 use kernels::pool::Pool;
 use kernels::{KernelSpec, KernelSpecs};
 use ndarray::ArrayD;
+use rayon::prelude::*;
 use sdfg::config::Configuration;
 use sdfg::interpret::{Run, Tensors, interpret};
 use sdfg::tolerance;
 use sdfg::{Dtype, Sdfg, Unit};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The distance of results from their reference.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -30,41 +31,101 @@ impl Verification {
     }
 }
 
+/// The oracle for whole plans of a recipe: what its operators compute at small sizes, interpreted once for each choice of sizes.
+pub struct SmallOracle<'a> {
+    operators: &'a Sdfg,
+    known: Mutex<Vec<Arc<SmallCase>>>,
+}
+
+/// The operators at small sizes, drawn inputs, and what the interpreter makes of them.
+struct SmallCase {
+    reference: Sdfg,
+    inputs: Tensors,
+    want: Tensors,
+}
+
+/// The step in which plans are compared with the oracle.
+const STEP: Run = Run { seed: 1, step: 0, dropout: true };
+
+impl<'a> SmallOracle<'a> {
+    pub fn new(operators: &'a Sdfg) -> Self {
+        SmallOracle { operators, known: Mutex::default() }
+    }
+
+    /// No lock is held while the interpreter runs: a thread that waits for a part of its work may take up another candidate.
+    fn case(&self, reference: Sdfg) -> Result<Arc<SmallCase>, PipelineError> {
+        let all = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(case) = all().iter().find(|case| case.reference.sizes == reference.sizes) {
+            return Ok(case.clone());
+        }
+        let inputs = tensors::inputs_to_compare(&reference, 1)?;
+        let want = interpret(&reference, &inputs, &STEP)?;
+        let case = Arc::new(SmallCase { reference, inputs, want });
+        all().push(case.clone());
+        Ok(case)
+    }
+
+    /// A candidate with its program at small sizes, and what the interpreter says of these.
+    fn small(&self, candidate: &Candidate, device: &Arc<dyn Device>) -> Result<(Candidate, Arc<SmallCase>), PipelineError> {
+        let mut granules = Vec::new();
+        let wholes = KernelSpecs::of(&candidate.program);
+        let specs = candidate.program.units().iter().map(|(_, _, unit)| wholes.spec(unit)).collect::<Result<Vec<_>, _>>()?;
+        for spec in &specs {
+            granules.extend(device.granules(spec));
+            if let Some(config) = candidate.configuration.kernels.get(&spec.name) {
+                granules.extend(kernels::split_blocked_dims::granules(spec, config)?);
+            }
+        }
+        let [program, reference] = [&candidate.program, self.operators]
+            .map(|p| with_small_sizes_for(p, candidate.configuration.all_layouts(), &granules, (&[], i64::MAX)));
+        let mut configuration = candidate.configuration.clone();
+        for whole in &specs {
+            if let Some(config) = configuration.kernels.get_mut(&whole.name) {
+                *config = device.scaled(config, whole, &whole.with_sizes(&program.sizes)?);
+            }
+        }
+        Ok((Candidate { program, configuration, ..candidate.clone() }, self.case(reference)?))
+    }
+
+    /// Makes the kernels of candidates ahead, at small sizes, and those of `whole` ones as they are: on all cores, and with many texts for
+    /// the compiler at a time. What fails is reported where it is checked or timed.
+    pub fn compile_ahead(&self, small: &[&Candidate], whole: &[&Candidate], device: &Arc<dyn Device>) {
+        let tasks: Vec<(&Candidate, bool)> = small.iter().map(|c| (*c, true)).chain(whole.iter().map(|c| (*c, false))).collect();
+        tasks.par_iter().for_each(|(candidate, is_small)| {
+            drop(match is_small {
+                true => self.small(candidate, device).and_then(|(candidate, _)| Execution::compile_ahead(&candidate, device)),
+                false => Execution::compile_ahead(candidate, device),
+            });
+        });
+    }
+
+    /// Runs a candidate at small sizes and compares every result with the oracle.
+    ///
+    /// # Errors
+    /// [`PipelineError::Mismatch`] if a result is off by more than its tolerance; a candidate that cannot be compiled or run.
+    pub fn verify(&self, candidate: &Candidate, pool: &Pool, device: &Arc<dyn Device>) -> Result<Verification, PipelineError> {
+        let (small, case) = self.small(candidate, device)?;
+        let mut execution = Execution::of(&small, device)?;
+        execution.load(&case.inputs)?;
+        execution.step(pool, STEP.seed, STEP.step, STEP.dropout)?;
+        let got = execution.results()?;
+        let found = verdict("the oracle, at small sizes", ratios(&[&small.program], &got, &case.want)?);
+        match found {
+            Err(PipelineError::Mismatch(what)) => {
+                let beyond = overflow_on(&case.reference, &case.inputs).map(|why| format!("{why} (so it is off {what})"));
+                Err(PipelineError::Mismatch(beyond.unwrap_or(what)))
+            }
+            found => found,
+        }
+    }
+}
+
 /// Runs a candidate at small sizes and compares every result with the oracle.
+///
+/// # Errors
+/// As [`SmallOracle::verify`].
 pub fn verify_small(candidate: &Candidate, operators: &Sdfg, pool: &Pool, device: &Arc<dyn Device>) -> Result<Verification, PipelineError> {
-    let mut granules = Vec::new();
-    let wholes = KernelSpecs::of(&candidate.program);
-    for (_, _, unit) in candidate.program.units() {
-        let spec = wholes.spec(&unit)?;
-        granules.extend(device.granules(&spec));
-        if let Some(config) = candidate.configuration.kernels.get(unit.name()) {
-            granules.extend(kernels::split_blocked_dims::granules(&spec, config)?);
-        }
-    }
-    let [program, reference] =
-        [&candidate.program, operators].map(|p| with_small_sizes_for(p, candidate.configuration.all_layouts(), &granules, (&[], i64::MAX)));
-    let tensors = tensors::inputs_to_compare(&reference, 1)?;
-    let mut configuration = candidate.configuration.clone();
-    let smalls = KernelSpecs::of(&program);
-    for ((_, _, whole), (_, _, small)) in candidate.program.units().iter().zip(program.units().iter()) {
-        if let Some(config) = configuration.kernels.get_mut(whole.name()) {
-            let (whole, small) = (wholes.spec(whole)?, smalls.spec(small)?);
-            *config = device.scaled(config, &whole, &small);
-        }
-    }
-    let mut execution = Execution::of(&Candidate { program: program.clone(), configuration, ..candidate.clone() }, device)?;
-    execution.load(&tensors)?;
-    execution.step(pool, 1, 0, true)?;
-    let got = execution.results()?;
-    let want = interpret(&reference, &tensors, &Run { seed: 1, step: 0, dropout: true })?;
-    let found = verdict("the oracle, at small sizes", ratios(&[&program], &got, &want)?);
-    match found {
-        Err(PipelineError::Mismatch(what)) => {
-            let beyond = overflow_on(&reference, &tensors).map(|why| format!("{why} (so it is off {what})"));
-            Err(PipelineError::Mismatch(beyond.unwrap_or(what)))
-        }
-        found => found,
-    }
+    SmallOracle::new(operators).verify(candidate, pool, device)
 }
 
 /// Compares two candidates at full size. Where they differ by more than the bounds and storage is narrower than the accumulator, both are

@@ -5,7 +5,8 @@ use super::plan::{FORMAT, Plan, place};
 use crate::load::{Overrides, Recipe};
 use crate::pipeline::PipelineError;
 use crate::pipeline::measure::{
-    BudgetPolicy, MemoryLimit, QUICK, SweepContext, SweepExtent, SweptProgram, build_problem, pytorch_order, sweep_posed, sweep_program,
+    BudgetPolicy, MarkedKernels, MemoryLimit, QUICK, SweepContext, SweepExtent, SweptProgram, build_problem, pytorch_order, sweep_posed,
+    sweep_program,
 };
 use crate::pipeline::oracle::{Expectation, with_small_sizes};
 use crate::pipeline::run::candidate::BESIDE;
@@ -104,10 +105,11 @@ pub fn sweep_all(
     let mut unaffordable: Vec<(usize, String)> = Vec::new();
     let mut finish = Finish::Exhausted;
     let budget = budget.map(|b| if goes_on { b.mul_f64(POLICY.gpu_first_round) } else { b });
+    let of_unfused = MarkedKernels::of(&programs.unfused)?;
     for n in order(&programs.variants, goes_on) {
         let variant = &programs.variants[n];
         if unfused_fits {
-            let beside = with.budget.new_kernels(&programs.unfused, with.store)?;
+            let beside = with.budget.new_among(&of_unfused, with.store);
             with.budget.reserve(beside.len());
         }
         let new = with.budget.new_kernels(&variant.program, with.store)?;

@@ -8,7 +8,8 @@ use crate::pipeline::PipelineError;
 use bench::unit::significant;
 use kernels::{KernelClass, KernelSpecs};
 use layouts::Store;
-use sdfg::Sdfg;
+use rayon::prelude::*;
+use sdfg::{Sdfg, Unit};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,24 @@ pub struct MeasurementBudget {
     kernels: usize,
     /// Fingerprints of kernels that have times or are about to get them. Kernels that differ only in names share a fingerprint.
     known: BTreeSet<String>,
+}
+
+/// The kernels of a program by content hash, each with its fingerprint.
+pub struct MarkedKernels(Vec<(String, String)>);
+
+impl MarkedKernels {
+    /// # Errors
+    /// A program with a unit that is no kernel.
+    pub fn of(program: &Sdfg) -> Result<Self, PipelineError> {
+        let specs = KernelSpecs::of(program);
+        let marked = |unit: &Unit| {
+            let spec = specs.spec(unit)?;
+            let key = spec.key();
+            let mark = KernelClass::of(&spec).map_or_else(|| key.clone(), |family| family.fingerprint(""));
+            Ok((key, mark))
+        };
+        Ok(MarkedKernels(program.units().par_iter().map(|(_, _, unit)| marked(unit)).collect::<Result<_, PipelineError>>()?))
+    }
 }
 
 impl MeasurementBudget {
@@ -51,18 +70,14 @@ impl MeasurementBudget {
     /// # Errors
     /// A program with a unit that is no kernel.
     pub fn new_kernels(&self, program: &Sdfg, store: &Store) -> Result<BTreeSet<String>, PipelineError> {
-        let mut new = BTreeSet::new();
-        let specs = KernelSpecs::of(program);
-        for (_, _, unit) in program.units() {
-            let spec = specs.spec(&unit)?;
-            let key = spec.key();
-            let measured = store.of(&key).any(|m| store.ms(m).is_some());
-            let mark = KernelClass::of(&spec).map_or(key, |family| family.fingerprint(""));
-            if !measured && !self.known.contains(&mark) {
-                new.insert(mark);
-            }
-        }
-        Ok(new)
+        Ok(self.new_among(&MarkedKernels::of(program)?, store))
+    }
+
+    /// The same of kernels that are marked already.
+    pub fn new_among(&self, MarkedKernels(kernels): &MarkedKernels, store: &Store) -> BTreeSet<String> {
+        let measured = |key: &str| store.of(key).any(|m| store.ms(m).is_some());
+        let is_new = |(key, mark): &&(String, String)| !measured(key) && !self.known.contains(mark);
+        kernels.iter().filter(is_new).map(|(_, mark)| mark.clone()).collect()
     }
 
     /// Marks kernels as known, whether or not their cost was learned.

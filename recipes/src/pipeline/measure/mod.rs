@@ -15,7 +15,7 @@ pub mod swept_kernel;
 pub use budget_ledger::BudgetLedger;
 pub use budget_policy::BudgetPolicy;
 pub use dim_order::pytorch_order;
-pub use measurement_budget::MeasurementBudget;
+pub use measurement_budget::{MarkedKernels, MeasurementBudget};
 pub use memory_limit::MemoryLimit;
 pub use sweep::{QUICK, SweepContext, SweepEvent, SweepExtent, SweptProgram, build_problem, sweep_posed, sweep_program};
 pub use swept_kernel::SweptKernel;

@@ -20,16 +20,27 @@ pub struct SweptKernel {
     key: String,
     family: Option<KernelClass>,
     tensors: Vec<TensorSpace>,
-    /// Orders of dims that all tensors of the program may follow.
-    orders: Vec<Vec<String>>,
-    /// Prescribed layouts of containers at the boundary.
-    fixed: BTreeMap<String, Layout>,
+    around: Arc<ProgramLayouts>,
     /// Whether it runs once, before the first step.
     pub(super) once: bool,
     /// Computed once, because ranking takes long.
     seeds: OnceLock<Vec<u64>>,
     /// What tells apart the rankings of kernels that are the same but for names: the device and the kernel's class.
     ranked_as: Option<String>,
+}
+
+/// What layouts of a program's kernels have in common: it is found once.
+struct ProgramLayouts {
+    /// Orders of dims that all tensors of the program may follow.
+    orders: Vec<Vec<String>>,
+    /// Prescribed layouts of containers at the boundary.
+    fixed: BTreeMap<String, Layout>,
+}
+
+impl ProgramLayouts {
+    fn of(program: &Sdfg) -> Arc<Self> {
+        Arc::new(ProgramLayouts { orders: vec![flat_order(program), pytorch_order(program)], fixed: boundary(program) })
+    }
 }
 
 /// The best predicted configurations in certain layouts, each with its mark: kernels that are the same but for names share them.
@@ -65,10 +76,15 @@ pub fn rank_all(kernels: &[&SweptKernel]) {
 
 impl SweptKernel {
     pub fn new(program: &Sdfg, state: StateId, unit: &Unit, device: &dyn Device) -> Result<Self, PipelineError> {
-        SweptKernel::within(program, &KernelSpecs::of(program), (state, unit), device)
+        SweptKernel::within(program, (&KernelSpecs::of(program), &ProgramLayouts::of(program)), (state, unit), device)
     }
 
-    fn within(program: &Sdfg, specs: &KernelSpecs, (state, unit): (StateId, &Unit), device: &dyn Device) -> Result<Self, PipelineError> {
+    fn within(
+        program: &Sdfg,
+        (specs, around): (&KernelSpecs, &Arc<ProgramLayouts>),
+        (state, unit): (StateId, &Unit),
+        device: &dyn Device,
+    ) -> Result<Self, PipelineError> {
         let spec = specs.spec(unit)?;
         let space = device.space(&spec)?;
         let backward = program.state(state).is_some_and(|s| s.name == "backward");
@@ -100,8 +116,7 @@ impl SweptKernel {
             spec,
             space,
             tensors,
-            orders: vec![flat_order(program), pytorch_order(program)],
-            fixed: boundary(program),
+            around: around.clone(),
             once: false,
             seeds: OnceLock::new(),
         })
@@ -235,12 +250,13 @@ impl SweptKernel {
         };
         // Row-major is the first, but for images: where these are held in blocks of channels, products read whole vectors, and weights in
         // blocks of the channels that they make need no packing.
+        let ProgramLayouts { orders, fixed } = &*self.around;
         let mut bases = vec![0];
         if self.spec.images {
-            let blocked = base(&|t, l| self.is_in_blocks(t, l), &self.fixed);
+            let blocked = base(&|t, l| self.is_in_blocks(t, l), fixed);
             bases.splice(0..0, (blocked != 0).then_some(blocked));
         }
-        for base in self.orders.iter().flat_map(|order| [uniform(order, &self.fixed), uniform(order, &BTreeMap::new())]) {
+        for base in orders.iter().flat_map(|order| [uniform(order, fixed), uniform(order, &BTreeMap::new())]) {
             if !bases.contains(&base) {
                 bases.push(base);
             }
@@ -257,8 +273,8 @@ const SEEDS: usize = 6;
 
 /// Every kernel of a program, in execution order.
 pub fn swept_kernels(program: &Sdfg, device: &dyn Device) -> Result<Vec<SweptKernel>, PipelineError> {
-    let specs = KernelSpecs::of(program);
-    program.units().iter().map(|(state, _, unit)| SweptKernel::within(program, &specs, (*state, unit), device)).collect()
+    let (specs, around) = (KernelSpecs::of(program), ProgramLayouts::of(program));
+    program.units().par_iter().map(|(state, _, unit)| SweptKernel::within(program, (&specs, &around), (*state, unit), device)).collect()
 }
 
 /// One relayout space for each container that kernels touch and that has more than one layout. Generated kernels cannot copy bits, so

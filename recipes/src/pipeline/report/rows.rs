@@ -10,7 +10,7 @@ use bench::mue::{Mue, TensorVolume};
 use bench::unit::{Bytes, Flop, Measured, Milliseconds, Quantity};
 use sdfg::movement::{Movement, movement};
 use sdfg::{Class, Direction, Sdfg};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The fastest contraction that was measured, in Gflop/s: the machine's attained peak, not its data sheet's.
 pub fn peak(run: &Finished) -> Result<Option<f64>, PipelineError> {
@@ -77,13 +77,21 @@ pub fn comparison(plan: &Plan) -> Vec<KernelComparison> {
 
 /// The unfused operators as they ran in the baseline, with the kernel of the plan that holds each.
 pub fn operators(run: &Finished, plan: &Plan) -> Result<Vec<OperatorRow>, PipelineError> {
+    // The launches of each operator, and the match of each launch.
+    let mut launches: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (n, launch) in plan.before.iter().enumerate() {
+        launch.kernel.operators.iter().for_each(|operator| launches.entry(operator).or_default().push(n));
+    }
+    let each = plan.matches.iter().enumerate().flat_map(|(at, found)| found.unfused.iter().map(move |n| (*n, at)));
+    let matched: BTreeMap<usize, usize> = each.collect();
     let mut rows = Vec::new();
     for row in sdfg::movement::operators(&run.programs.operators).map_err(counted)? {
         let m = &row.movement;
-        let is_of = |launch: &TimedLaunch| launch.kernel.operators.iter().any(|o| m.operators.contains(o));
-        let own: Vec<usize> = (0..plan.before.len()).filter(|n| is_of(&plan.before[*n])).collect();
+        let own: BTreeSet<usize> = m.operators.iter().filter_map(|operator| launches.get(operator.as_str())).flatten().copied().collect();
+        let own: Vec<usize> = own.into_iter().collect();
         let unfused = together(picked(&plan.before, &own));
-        let held: Vec<&KernelMatch> = plan.matches.iter().filter(|found| found.unfused.iter().any(|n| own.contains(n))).collect();
+        let held: BTreeSet<usize> = own.iter().filter_map(|n| matched.get(n)).copied().collect();
+        let held: Vec<&KernelMatch> = held.into_iter().map(|at| &plan.matches[at]).collect();
         let held_by: Vec<&str> = held.iter().flat_map(|found| picked(&plan.ours, &found.ours)).map(|l| l.kernel.name.as_str()).collect();
         // Where the kernels hold no other operator, their time is that of this operator.
         let alone = held.iter().all(|found| found.unfused.iter().all(|n| own.contains(n)));
@@ -106,10 +114,12 @@ pub fn operators(run: &Finished, plan: &Plan) -> Result<Vec<OperatorRow>, Pipeli
 pub fn kernels(run: &Finished, plan: &Plan) -> Vec<OperatorRow> {
     let found = run.programs.variants.iter().find(|v| v.key == plan.key).map(|v| occurrences(&v.operators)).unwrap_or_default();
     let places = OccurrenceIndex::of(&found);
+    let alone = plan.matches.iter().filter_map(|found| <[usize; 1]>::try_from(found.ours.as_slice()).ok().map(|[n]| (n, found)));
+    let alone: BTreeMap<usize, &KernelMatch> = alone.collect();
     let row = |(n, launch): (usize, &TimedLaunch)| {
         let mut row = shown(plan, &launch.kernel, launch.ms);
         row.ours = launch.ms.map(measured);
-        let same = plan.matches.iter().find(|found| found.ours == [n]);
+        let same = alone.get(&n);
         row.unfused = same.and_then(|found| together(picked(&plan.before, &found.unfused))).map(measured);
         let paper: Vec<String> = places.covered(&launch.kernel.operators).iter().map(ToString::to_string).collect();
         row.kernel = (!paper.is_empty()).then(|| paper.join(", "));

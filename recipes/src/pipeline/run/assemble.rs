@@ -10,6 +10,7 @@ use bench::memory::MemoryMap;
 use kernels::CancelToken;
 use kernels::device::{CompileRequest, Device, DeviceMemory};
 use kernels::{ArgumentAccess, InPlace, KernelSpec, KernelSpecs};
+use rayon::prelude::*;
 use sdfg::config::{Configuration, KernelConfig};
 use sdfg::lifetime::{ArenaPlan, Buffer, Schedule, ScheduleStep};
 use sdfg::{Direction, Layout, Role, Sdfg};
@@ -87,15 +88,55 @@ pub(crate) fn assemble(
     streams: usize,
     results: Results,
 ) -> Result<Assembly, PipelineError> {
-    let once = Once::of(program);
-    let mut assembler = Assembler { program, configuration, device, slots: vec![], held: BTreeMap::new(), drafts: vec![], once, results };
-    assembler.draft()?;
-    // Boundary containers exist even if no kernel touches them.
-    let mut boundary = BTreeMap::new();
-    for container in program.containers.values().filter(|c| c.role != Role::Transient && c.view.is_none()) {
-        boundary.insert(container.name.clone(), assembler.held(&container.name));
-    }
+    let (assembler, boundary) = Assembler::of(program, configuration, device, results)?;
     assembler.finish(boundary, streams)
+}
+
+/// Compiles the kernels that [`assemble`] would, without memory for tensors; on devices that compile ahead.
+///
+/// # Errors
+/// As [`assemble`]; what cannot be compiled is reported there.
+pub(crate) fn compile_ahead(
+    program: &Sdfg,
+    configuration: &Configuration,
+    device: &Arc<dyn Device>,
+    streams: usize,
+) -> Result<(), PipelineError> {
+    let (mut assembler, boundary) = Assembler::of(program, configuration, device, Results::InArena)?;
+    let planned = assembler.planned(&boundary, streams)?;
+    assembler.prepare(planned.once.iter().chain(&assembler.drafts), &planned.plan, &planned.schedule);
+    Ok(())
+}
+
+/// The order of a step's launches, and a plan of its memory.
+struct Planned {
+    once: Vec<Draft>,
+    needed_once: Vec<usize>,
+    order: Vec<usize>,
+    schedule: Schedule,
+    replaced: Vec<Replaced>,
+    plan: ArenaPlan,
+}
+
+impl<'a> Assembler<'a> {
+    /// All launches as drafts, and the slots of the boundary.
+    fn of(
+        program: &'a Sdfg,
+        configuration: &'a Configuration,
+        device: &'a Arc<dyn Device>,
+        results: Results,
+    ) -> Result<(Self, BTreeMap<String, usize>), PipelineError> {
+        let once = Once::of(program);
+        let mut assembler =
+            Assembler { program, configuration, device, slots: vec![], held: BTreeMap::new(), drafts: vec![], once, results };
+        assembler.draft()?;
+        // Boundary containers exist even if no kernel touches them.
+        let mut boundary = BTreeMap::new();
+        for container in program.containers.values().filter(|c| c.role != Role::Transient && c.view.is_none()) {
+            boundary.insert(container.name.clone(), assembler.held(&container.name));
+        }
+        Ok((assembler, boundary))
+    }
 }
 
 impl Assembler<'_> {
@@ -311,13 +352,13 @@ impl Assembler<'_> {
         sdfg::lifetime::plan(&intervals, &[])
     }
 
-    /// Orders and compiles the launches and gives every slot its memory.
-    fn finish(mut self, boundary: BTreeMap<String, usize>, streams: usize) -> Result<Assembly, PipelineError> {
+    /// Orders the launches and plans their memory. Slots that lie over others are placed; launches that run once are taken out.
+    fn planned(&mut self, boundary: &BTreeMap<String, usize>, streams: usize) -> Result<Planned, PipelineError> {
         let (once, drafts): (Vec<Draft>, Vec<Draft>) = std::mem::take(&mut self.drafts).into_iter().partition(|d| d.once);
         self.drafts = drafts;
         let read = |drafts: &[Draft]| -> BTreeSet<usize> { drafts.iter().flat_map(|d| &d.arguments).map(|(slot, _)| *slot).collect() };
         let needed_once: Vec<usize> = read(&once).difference(&read(&self.drafts)).copied().collect();
-        let schedule = self.schedule(&boundary)?;
+        let schedule = self.schedule(boundary)?;
         let mut order = schedule.order();
         let schedule = schedule.reordered(&order);
         let replaced = self.replaced(&order);
@@ -325,13 +366,27 @@ impl Assembler<'_> {
             1 => sdfg::lifetime::plan(&schedule.intervals(), &schedule.handovers()),
             _ => self.beside(&schedule, &order, streams),
         };
+        for Replaced { slots: [now, next], .. } in replaced.iter().filter(|r| r.how == Replacement::InPlace) {
+            self.slots[*next].place = SlotPlace::Over(*now);
+        }
+        // What is copied is copied last.
+        for Replaced { slots: [now, next], .. } in replaced.iter().filter(|r| r.how == Replacement::Copied) {
+            order.push(self.drafts.len());
+            self.relayout(Direction::Backward, *next, *now);
+        }
+        Ok(Planned { once, needed_once, order, schedule, replaced, plan })
+    }
+
+    /// Orders and compiles the launches and gives every slot its memory.
+    fn finish(mut self, boundary: BTreeMap<String, usize>, streams: usize) -> Result<Assembly, PipelineError> {
+        let Planned { once, needed_once, order, schedule, replaced, plan } = self.planned(&boundary, streams)?;
         let mut given = Vec::new();
         for n in 0..self.slots.len() {
             self.slots[n].bytes = self.bytes(n)? as usize;
-            let over = replaced.iter().find(|r| r.how == Replacement::InPlace && r.slots[1] == n);
-            self.slots[n].place = if let Some(over) = over {
-                SlotPlace::Over(over.slots[0])
-            } else if self.is_apart(n) {
+            if matches!(self.slots[n].place, SlotPlace::Over(_)) {
+                continue;
+            }
+            self.slots[n].place = if self.is_apart(n) {
                 let bytes = self.bytes(n)?;
                 if !needed_once.contains(&n) {
                     given.push((self.slots[n].data.clone(), bytes));
@@ -340,11 +395,6 @@ impl Assembler<'_> {
             } else {
                 SlotPlace::Arena(plan.offsets.get(&schedule.buffers[n].name).copied().unwrap_or_default() as usize)
             };
-        }
-        // What is copied is copied last.
-        for Replaced { slots: [now, next], .. } in replaced.iter().filter(|r| r.how == Replacement::Copied) {
-            order.push(self.drafts.len());
-            self.relayout(Direction::Backward, *next, *now);
         }
         self.prepare(once.iter().chain(&self.drafts), &plan, &schedule);
         let once = once.into_iter().map(|draft| self.launch(draft, &plan, &schedule)).collect::<Result<_, _>>()?;
@@ -388,7 +438,8 @@ impl Assembler<'_> {
     fn prepare<'d>(&'d self, drafts: impl Iterator<Item = &'d Draft>, plan: &ArenaPlan, schedule: &Schedule) {
         let coming = drafts.filter_map(|draft| match &draft.work {
             Work::Kernel { spec, config } => {
-                Some(CompileRequest::once(spec, &kernels::in_place::with(config, &self.placed(draft, plan, schedule))))
+                let config = kernels::in_place::with(config, &self.placed(draft, plan, schedule));
+                (!self.device.has_for_plan(spec, &config)).then(|| CompileRequest::once(spec, &config))
             }
             Work::Relayout => {
                 let (from, to) = (&self.slots[draft.arguments[0].0], &self.slots[draft.arguments[1].0]);
@@ -396,7 +447,12 @@ impl Assembler<'_> {
                 self.device.relayout_request(container, &shape, &from.layout, &to.layout)
             }
         });
-        self.device.precompile(&coming.collect::<Vec<_>>(), CancelToken::default());
+        let coming: Vec<CompileRequest> = coming.collect();
+        self.device.precompile(&coming, CancelToken::default());
+        if self.device.is_host() {
+            // What fails is reported where its launch is made.
+            coming.par_iter().for_each(|request| drop(self.device.compile_for_plan(&request.timed, &request.config)));
+        }
     }
 
     /// A launch ready to run.
@@ -406,7 +462,7 @@ impl Assembler<'_> {
         let in_place = self.placed(&draft, plan, schedule);
         let is_relayout = matches!(draft.work, Work::Relayout);
         let executable = match draft.work {
-            Work::Kernel { spec, config } => self.device.compile(&spec, &kernels::in_place::with(&config, &in_place))?,
+            Work::Kernel { spec, config } => self.device.compile_for_plan(&spec, &kernels::in_place::with(&config, &in_place))?,
             Work::Relayout => {
                 let (from, to) = (&self.slots[arguments[0].0], &self.slots[arguments[1].0]);
                 let container = self

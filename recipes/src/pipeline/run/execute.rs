@@ -1,6 +1,6 @@
 //! A program under a configuration, compiled and with its memory: runs training steps.
 
-use super::assemble::{Assembly, Results, assemble};
+use super::assemble::{Assembly, Results, assemble, compile_ahead};
 use super::candidate::Candidate;
 use super::launch::{Launch, Slot, SlotPlace, dataflow, regions};
 use super::memory::PeakMemory;
@@ -79,14 +79,28 @@ pub struct Execution {
 impl Execution {
     /// A candidate on its number of streams, as far as the device has these.
     pub fn of(candidate: &Candidate, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
-        let packed = candidate.packed && !device.records();
-        let streams = device.streams().map_or(1, |streams| streams.count().min(candidate.streams));
-        let memory_for = if packed { candidate.beside } else { streams };
+        let (memory_for, packed) = Execution::memory_for(candidate, device);
         let mut execution = Execution::on(memory_for, &candidate.program, &candidate.configuration, device)?;
         if packed {
             (execution.streams, execution.is_packed) = (1, true);
         }
         Ok(execution)
+    }
+
+    /// How many launches may run beside one another in a candidate's memory, and whether they share dispatches.
+    fn memory_for(candidate: &Candidate, device: &Arc<dyn Device>) -> (usize, bool) {
+        let packed = candidate.packed && !device.records();
+        let streams = device.streams().map_or(1, |streams| streams.count().min(candidate.streams));
+        (if packed { candidate.beside } else { streams }, packed)
+    }
+
+    /// Compiles the kernels of a candidate on all cores, without memory for its tensors.
+    ///
+    /// # Errors
+    /// As [`Execution::of`].
+    pub fn compile_ahead(candidate: &Candidate, device: &Arc<dyn Device>) -> Result<(), PipelineError> {
+        let (memory_for, _) = Execution::memory_for(candidate, device);
+        compile_ahead(&candidate.program, &candidate.configuration, device, memory_for)
     }
 
     /// Launches of the step, and into how many groups packing brings them on a number of workers, if the step is packed.

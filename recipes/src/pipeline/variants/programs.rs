@@ -57,10 +57,21 @@ pub fn programs_on(recipe: &Recipe, options: impl Into<RewriteOptions>, library:
     // The variants of each row, one for each way of stacking; `None` for a variant that there was no time to make.
     let mut made: Vec<(&VariantRow, Vec<Option<Variant>>)> = Vec::new();
     // There are many ways of stacking, and few of these win: where time is short, some are not made.
-    let (each, others): (Vec<&VariantRow>, Vec<&VariantRow>) = rows.partition(|row| row.stacking == Stacking::Each);
-    let of_others = others.into_par_iter().map(|row| Ok((row, variants(&rewriting, row, stackings.first())?)));
+    let (each, others): (Vec<&'static VariantRow>, Vec<&'static VariantRow>) = rows.partition(|row| row.stacking == Stacking::Each);
     let mut unmade: Vec<String> = Vec::new();
-    for (row, (found, left)) in of_others.collect::<Result<Vec<_>, PipelineError>>()? {
+    // The first program is made whatever it takes.
+    let mut others = others.into_iter();
+    let of_row = |row: &'static VariantRow| Ok((row, variants(&rewriting, row, stackings.first())?));
+    let mut made_of: Vec<(&VariantRow, (Vec<Option<Variant>>, Option<VariantKey>))> = Vec::new();
+    for row in others.next() {
+        made_of.push(of_row(row)?);
+    }
+    let of_others = others.collect::<Vec<_>>().into_par_iter().map(|row| match rewriting.options.has_time() {
+        true => of_row(row),
+        false => Ok((row, (vec![], Some(row.id.into())))),
+    });
+    made_of.extend(of_others.collect::<Result<Vec<_>, PipelineError>>()?);
+    for (row, (found, left)) in made_of {
         made.push((row, found));
         unmade.extend(left.map(|key| key.to_string()));
     }

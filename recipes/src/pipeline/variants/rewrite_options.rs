@@ -16,6 +16,8 @@ pub struct RewriteOptions {
     pub barred: Barred,
     /// When no further way of stacking is begun; one that has begun is completed.
     pub until: Option<Instant>,
+    /// When the time for measuring is up: of programs that are begun later none would be measured, so only the first one is made.
+    pub ends: Option<Instant>,
     /// The variants that are made besides the unfused program; all if it is empty.
     pub only: Vec<VariantId>,
     /// What plans of fusion are made by.
@@ -60,6 +62,11 @@ impl RewriteOptions {
     /// Whether there is time for another program.
     pub(in crate::pipeline) fn goes_on(&self) -> bool {
         self.until.is_none_or(|until| Instant::now() < until)
+    }
+
+    /// Whether there is time for measuring.
+    pub(in crate::pipeline) fn has_time(&self) -> bool {
+        self.ends.is_none_or(|ends| Instant::now() < ends)
     }
 
     /// The folder for wrong patches of a program, if every patch is checked.
