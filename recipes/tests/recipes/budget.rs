@@ -68,7 +68,7 @@ fn only_the_first_program_is_made_once_the_time_for_measuring_is_up() -> Result<
     assert_eq!((names(&first), &first.unfused), (vec!["fused".to_string()], &all.unfused));
     assert_eq!(first.variants[0].program, all.variants[0].program);
     for made in names(&all).iter().filter(|name| *name != "fused") {
-        assert!(first.unmade.contains(made), "{made} is not named: {:?}", first.unmade);
+        assert!(first.unmade.iter().any(|named| made.starts_with(named)), "{made} is not named: {:?}", first.unmade);
     }
     Ok(())
 }

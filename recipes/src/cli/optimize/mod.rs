@@ -245,8 +245,9 @@ impl OptimizeArgs {
 /// The number of resamplings of all times, and the longest time that they may take.
 const REDRAWS: usize = 50;
 const REDRAWING: Duration = Duration::from_secs(2);
-/// The same as a part of the budget.
+/// The same as a part of the budget, and the least of it.
 const REDRAWN: f64 = 0.05;
+const LEAST_REDRAWING: Duration = Duration::from_millis(500);
 
 /// Selects among all programs as one problem with alternatives, in which the program and its layouts are one decision, and writes its
 /// certificate to the output folder. Returns a message and the robustness of the selection.
@@ -262,7 +263,7 @@ fn certify(
     let all = layouts::SelectionProblem::of_records(&session.store);
     let Some((_, program)) = all.into_iter().find(|(_, p)| keys(p).is_superset(&swept)) else { return Ok((String::new(), None)) };
     let began = Instant::now();
-    let redrawing = budget.map_or(REDRAWING, |budget| REDRAWING.min(budget.mul_f64(REDRAWN)));
+    let redrawing = budget.map_or(REDRAWING, |budget| budget.mul_f64(REDRAWN).clamp(LEAST_REDRAWING, REDRAWING));
     let in_time = |_| began.elapsed() < redrawing;
     let asked = SolveRequest { resamples: REDRAWS, resampled: Some(&in_time), ..SolveRequest::default() };
     let decision = decide(&session.programs.operators.name, &program, &session.store, &asked, SearchLimits::default(), &mut |_| true)?;

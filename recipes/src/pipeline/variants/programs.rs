@@ -63,7 +63,7 @@ pub fn programs_on(recipe: &Recipe, options: impl Into<RewriteOptions>, library:
     let mut others = others.into_iter();
     let of_row = |row: &'static VariantRow| Ok((row, variants(&rewriting, row, stackings.first())?));
     let mut made_of: Vec<(&VariantRow, (Vec<Option<Variant>>, Option<VariantKey>))> = Vec::new();
-    for row in others.next() {
+    if let Some(row) = others.next() {
         made_of.push(of_row(row)?);
     }
     let of_others = others.collect::<Vec<_>>().into_par_iter().map(|row| match rewriting.options.has_time() {
