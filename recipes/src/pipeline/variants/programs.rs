@@ -62,7 +62,7 @@ pub fn programs_on(recipe: &Recipe, options: impl Into<RewriteOptions>, library:
     // The first program is made whatever it takes.
     let mut others = others.into_iter();
     let of_row = |row: &'static VariantRow| Ok((row, variants(&rewriting, row, stackings.first())?));
-    let mut made_of: Vec<(&VariantRow, (Vec<Option<Variant>>, Option<VariantKey>))> = Vec::new();
+    let mut made_of: Vec<(&VariantRow, MadeVariants)> = Vec::new();
     if let Some(row) = others.next() {
         made_of.push(of_row(row)?);
     }
@@ -109,12 +109,11 @@ fn saves_bytes(variant: &Variant, all: &[Variant]) -> bool {
     other.map_or(id == VariantId::Streamed, |other| moved_bytes(&variant.program) < moved_bytes(&other.program))
 }
 
+/// The programs of a row, and that for which there was no time.
+type MadeVariants = (Vec<Option<Variant>>, Option<VariantKey>);
+
 /// The programs of a row that is stacked not at all, by the longest stacking, or both; and that for which there was no time.
-fn variants(
-    rewriting: &Arc<Rewriting>,
-    row: &'static VariantRow,
-    longest: Option<&Vec<String>>,
-) -> Result<(Vec<Option<Variant>>, Option<VariantKey>), PipelineError> {
+fn variants(rewriting: &Arc<Rewriting>, row: &'static VariantRow, longest: Option<&Vec<String>>) -> Result<MadeVariants, PipelineError> {
     let made = |weights: &[String]| variant(rewriting, row, weights);
     match (row.stacking, longest) {
         (Stacking::Longest, Some(longest)) => Ok((vec![made(longest)?], None)),
