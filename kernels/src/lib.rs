@@ -35,6 +35,7 @@ pub mod peak;
 pub mod phases;
 pub mod pool;
 pub mod processor;
+mod register_block;
 pub mod run_context;
 pub mod runtime;
 mod single_flight;

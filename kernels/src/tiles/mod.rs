@@ -7,6 +7,7 @@ mod factor;
 pub(crate) mod layers;
 pub(crate) mod lower;
 pub(crate) mod space;
+mod window_cost;
 pub(crate) mod windows;
 mod winograd_forms;
 

@@ -47,6 +47,8 @@ impl Tiles {
     }
 }
 
+/// Most rows that are multiplied by a matrix which is better read where it lies.
+const FEW_ROWS: i64 = 4;
 /// Tiles along the last index are whole panels of columns on every processor.
 const PANEL: i64 = 32;
 
@@ -92,6 +94,8 @@ pub struct TileSpace {
     single: bool,
     /// Whether factors are read where they lie.
     direct: bool,
+    /// Whether a matrix is multiplied by few rows.
+    pub(super) has_few_rows: bool,
     /// Results of a tile of Winograd's form along each dim, of every form that is tried; 0 is the sum of products itself.
     pub(super) forms: &'static [i64],
 }
@@ -104,9 +108,11 @@ impl TileSpace {
         let lowered = |knobs: Knobs| crate::tiles::lower(spec, &KernelConfig { knobs, ..KernelConfig::default() });
         let mut point = lowered(Knobs::default().with("tile", ""))?;
         // Of a program that convolves images products read factors where they lie, if all of the kernel's can.
+        let flattened = statements(spec, true)?;
         let rank = |e: &loopnest::Element| e.subscripts.len();
         let of_images = || point.groups.iter().flat_map(|g| &g.statements).any(|s| s.reads.iter().any(|(_, e)| rank(e) > 3));
-        if spec.images && !tiles.is_gpu() && of_images() {
+        let has_few_rows = spec.images && has_few_rows(&flattened);
+        if spec.images && !tiles.is_gpu() && (has_few_rows || of_images()) {
             let all = lowered(Knobs::default().with("tile", "").with("form", "direct"))?;
             if all.groups.iter().all(|g| !g.is_gemm || all.is_direct(g)) {
                 point = all;
@@ -116,7 +122,7 @@ impl TileSpace {
         if direct && tiles.is_gpu() {
             return Err(crate::kernel::unsupported(spec, "tiles on GPUs multiply no windows"));
         }
-        let Flattened { outer, statements, tensors: seen, .. } = statements(spec, true)?;
+        let Flattened { outer, statements, tensors: seen, .. } = flattened;
         let (mut tensors, mut bytes, mut written) = (Vec::new(), Vec::new(), Vec::new());
         for argument in spec.arguments() {
             bytes.push(argument.dtype.bytes(spec.shape(&argument.data)?.iter().product::<usize>() as u64) as f64);
@@ -190,6 +196,7 @@ impl TileSpace {
             tiles,
             single,
             direct,
+            has_few_rows,
             forms,
             tensors,
             bytes,
@@ -427,6 +434,17 @@ impl TileSpace {
         }
         total * (1.0 + far + depth + reduce + slower)
     }
+}
+
+/// Whether all products multiply some matrix by few rows, as at the end of a network for one image: packing the matrix in every step takes
+/// longer than the products.
+fn has_few_rows(flattened: &Flattened) -> bool {
+    let iterations = |flat: &Flat| flat.inner.iter().chain(&flattened.outer).map(|r| r.count).product::<i64>();
+    let elements = |e: &loopnest::Element| flattened.tensors.get(&e.data).map_or(0, |t| t.shape.iter().product::<i64>());
+    let largest = |flat: &Flat| flat.statement.reads.iter().map(|(_, e)| elements(e)).max().unwrap_or(0);
+    let is_sum = |flat: &&Flat| flat.statement.combine == Some(sdfg::Combine::Sum) && factors(&flat.statement.code).is_some();
+    let mut products = flattened.statements.iter().filter(is_sum).peekable();
+    products.peek().is_some() && products.all(|flat| iterations(flat) <= FEW_ROWS * largest(flat))
 }
 
 /// Slowdown on a GPU of the statements within tiles where lanes run along few iterations.

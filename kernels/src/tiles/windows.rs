@@ -1,27 +1,28 @@
 //! Tiles of products that read their factors where they lie, as convolutions do: one side are output channels, in whole vectors; the other
 //! one are places, whole rows of them where there is room.
 
-use super::space::{CHANNELS, Outer, PLACES, Side, TileSpace, divided, size};
+use super::space::{Outer, Side, TileSpace, divided};
 use crate::images::lanes;
-use crate::loopnest::Element;
 use crate::loopnest::matmul_pattern::factors;
 use sdfg::Layout;
 use sdfg::config::{KernelConfig, Knobs};
 
-/// What the forms are thought to cost beside sums of products, in tiles that are equally good: little enough that of the first
-/// configurations some have each form.
-const FAVOURS: [(&str, f64); 2] = [("4", 0.999), ("2", 1.001)];
-
 impl TileSpace {
     /// The side of output channels: that of the factor that walks no windows. Where it has no index of its own, channels are in all
     /// tensors.
-    fn channels(&self) -> Side {
+    pub(super) fn channels(&self) -> Side {
         let windowed = |connector: &str, statement: &crate::loopnest::NestStatement| {
             let read = statement.reads.iter().find(|(c, _)| c == connector).map(|(_, e)| e);
             read.is_some_and(|e| e.fill.is_some() || e.subscripts.iter().any(|s| s.as_sym().is_none()))
         };
         let first = self.products.first().and_then(|s| Some((s, factors(&s.code)?)));
-        let plain = if first.is_some_and(|(s, f)| windowed(&f.a, s)) { Side::Right } else { Side::Left };
+        let count = |side: Side| self.outer.iter().filter(|o| o.side == side).map(|o| o.range.count).product::<i64>();
+        let plain = match first.map(|(s, f)| [windowed(&f.a, s), windowed(&f.b, s)]) {
+            Some([true, _]) => Side::Right,
+            // Of a matrix and few rows the longer side.
+            Some([false, false]) if self.spec.images && self.has_few_rows && count(Side::Right) > count(Side::Left) => Side::Right,
+            _ => Side::Left,
+        };
         if self.outer.iter().any(|o| o.side == plain) { plain } else { Side::Point }
     }
 
@@ -60,49 +61,5 @@ impl TileSpace {
             vectors if vectors.is_empty() => knobs,
             vectors => knobs.with("vector", vectors.join(",")),
         }
-    }
-
-    /// Predicted bytes, weighted by what each layout costs: results that are turned, factors that are packed, and workers without a tile.
-    pub fn cost_of_windows(&self, config: &KernelConfig) -> f64 {
-        let form = match config.knobs.get("winograd") {
-            Some(_) if !self.has_vectors(config) => return f64::INFINITY,
-            Some(form) => FAVOURS.iter().find(|(of, _)| *of == form).map_or(1.0, |(_, favour)| *favour),
-            None => 1.0,
-        };
-        let own = self.channels();
-        let channel = |dim: &str| self.outer.iter().any(|o| o.side == own && o.dim == dim);
-        let mut total = 0.0;
-        for (n, bytes) in self.bytes.iter().enumerate() {
-            let layout = self.layout(config, &self.tensors[n].data);
-            let inner = layout.innermost().unwrap_or_default();
-            let has = layout.pieces.iter().any(|p| channel(&p.dim));
-            let written = self.written.contains(&n);
-            total += bytes
-                * match (written, has && channel(inner), has) {
-                    (_, true, _) => 1.0,
-                    (true, false, true) => 2.0,
-                    (false, false, true) => 3.0,
-                    // Images: channels together are read line by line.
-                    _ if layout.pieces.first().map(|p| p.dim.as_str()) == Some(inner) || !layout.is_plain() => 1.0,
-                    _ => 1.1,
-                };
-        }
-        let tile = config.knobs.get("tile").unwrap_or_default();
-        let points: f64 = self.outer.iter().map(|o| (o.range.count as f64 / size(tile, &o.range.index) as f64).ceil()).product();
-        let workers = self.tiles.processors as f64;
-        let idle = (points / workers).ceil() * workers / points;
-        let of = |side: bool| -> f64 {
-            self.outer.iter().filter(|o| (o.side == own) == side).map(|o| size(tile, &o.range.index) as f64).product::<f64>()
-        };
-        let usual = (of(true) / CHANNELS[0] as f64).log2().abs() * 0.01 + (of(false) / PLACES[0] as f64).log2().abs() * 0.01;
-        total * idle * (1.0 + usual) * form
-    }
-
-    /// Whether images and results have vectors of channels, as Winograd's form needs.
-    fn has_vectors(&self, config: &KernelConfig) -> bool {
-        let windowed = |e: &Element| e.fill.is_some() || e.subscripts.iter().any(|s| s.symbols().len() > 1);
-        let images = self.products.iter().flat_map(|s| &s.reads).filter(|(_, e)| windowed(e)).map(|(_, e)| self.spec.root(&e.data));
-        let written = self.written.iter().map(|n| self.tensors[*n].data.as_str());
-        images.chain(written).all(|data| !self.layout(config, data).is_plain())
     }
 }

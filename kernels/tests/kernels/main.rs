@@ -9,6 +9,7 @@ mod cuda;
 mod cuda_mutations;
 mod cuda_streaming;
 mod cuda_tiles;
+mod few_rows;
 mod gemms;
 mod harness;
 mod in_place;

@@ -172,3 +172,24 @@ fn floats(buffer: &mut AlignedBuffer) -> &mut [f32] {
     // SAFETY: any bits are a number, and buffers are aligned to a cache line.
     unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len() / size_of::<f32>()) }
 }
+
+/// The form of the configuration with the least predicted cost, where images and results are in vectors.
+fn foreseen(channels: i64, places: &'static [[i64; 6]]) -> Result<String, Failure> {
+    let Case { mut program, unit } = Window { channels: [channels, channels, 1], space: places, ..Window::PLAIN }.convolution();
+    program.winograd = true;
+    let spec = KernelSpec::new(&program, &unit)?;
+    let space = kernels::tiles::TileSpace::new(&spec)?;
+    let layouts = configs(&spec, 2).swap_remove(0).layouts;
+    let same = |n: &u64| layouts.iter().all(|(data, layout)| space.config(*n).layouts.get(data) == Some(layout));
+    let best = (0..space.count()).filter(same).min_by(|a, b| space.predicted_cost(*a).total_cmp(&space.predicted_cost(*b)));
+    let best = best.ok_or("no configuration has these layouts")?;
+    Ok(space.config(best).knobs.get("winograd").unwrap_or("sum").to_string())
+}
+
+/// With many places the form with fewest products comes first, with few the sum of products: the form's weights are read for few tiles.
+#[test]
+fn the_form_that_is_tried_first_suits_the_number_of_places() -> Result<(), Failure> {
+    assert_eq!(foreseen(64, &[[56, 3, 1, 1, 1, 1], [56, 3, 1, 1, 1, 1]])?, "4");
+    assert_eq!(foreseen(512, &[[7, 3, 1, 1, 1, 1], [7, 3, 1, 1, 1, 1]])?, "sum");
+    Ok(())
+}

@@ -15,6 +15,7 @@ use crate::pipeline::variants::{KernelSource, PartialFusionLog, Programs, Varian
 use crate::timings::{CommandPhase, during, enter};
 use bench::unit::significant;
 use kernels::KernelSpecs;
+use kernels::convolutions::convolves;
 use kernels::device::Device;
 use layouts::exact::SearchLimits;
 use layouts::{Finish, Method, SelectError, Selection, Store};
@@ -106,7 +107,8 @@ pub fn sweep_all(
     let mut finish = Finish::Exhausted;
     let budget = budget.map(|b| if goes_on { b.mul_f64(POLICY.gpu_first_round) } else { b });
     let of_unfused = MarkedKernels::of(&programs.unfused)?;
-    for n in order(&programs.variants, goes_on) {
+    let images = convolves(&programs.unfused);
+    for n in order(&programs.variants, goes_on, images) {
         let variant = &programs.variants[n];
         if unfused_fits {
             let beside = with.budget.new_among(&of_unfused, with.store);
@@ -225,12 +227,13 @@ pub fn sweep_all(
 }
 
 /// The order in which programs are swept, as indices. If the budget may not suffice for all, programs with fused contractions come right
-/// after the first one, and the longest stackings before the others. On a GPU the order of the table holds, in which frequent winners
-/// come first.
-fn order(variants: &[Variant], goes_on: bool) -> Vec<usize> {
+/// after the first one, and the longest stackings before the others. Of a network that convolves images they come first: what follows a
+/// convolution costs nothing behind its sums, and a budget that pays for one program alone is better spent on that one. On a GPU the order
+/// of the table holds, in which frequent winners come first.
+fn order(variants: &[Variant], goes_on: bool, images: bool) -> Vec<usize> {
     let mut order: Vec<usize> = (0..variants.len()).collect();
     if !goes_on {
-        order.sort_by_key(|n| (*n > 0, variants[*n].compositions.is_empty(), *n));
+        order.sort_by_key(|n| (*n > 0 && !images, variants[*n].compositions.is_empty(), *n));
     }
     order
 }

@@ -252,17 +252,27 @@ impl SweptKernel {
         // blocks of the channels that they make need no packing.
         let ProgramLayouts { orders, fixed } = &*self.around;
         let mut bases = vec![0];
-        if self.spec.images {
-            let blocked = base(&|t, l| self.is_in_blocks(t, l), fixed);
-            bases.splice(0..0, (blocked != 0).then_some(blocked));
-        }
+        let blocked = if self.spec.images { base(&|t, l| self.is_in_blocks(t, l), fixed) } else { 0 };
+        let is_blocked = blocked != 0;
+        bases.splice(0..0, is_blocked.then_some(blocked));
         for base in orders.iter().flat_map(|order| [uniform(order, fixed), uniform(order, &BTreeMap::new())]) {
             if !bases.contains(&base) {
                 bases.push(base);
             }
         }
         let orders: Vec<Vec<u64>> = bases.into_iter().map(ranked).collect();
-        let mut seeds: Vec<u64> = (0..SEEDS).flat_map(|rank| orders.iter().filter_map(move |order| order.get(rank).copied())).collect();
+        let in_turns = |orders: &[Vec<u64>]| -> Vec<u64> {
+            (0..SEEDS).flat_map(|rank| orders.iter().filter_map(move |order| order.get(rank).copied())).collect()
+        };
+        let mut seeds = match orders.split_first() {
+            // Every second one is in blocks: where these are to be had, other layouts seldom win.
+            Some((blocked, others)) if is_blocked => {
+                let others = in_turns(others);
+                let turns = (0..blocked.len().max(others.len())).flat_map(|n| [blocked.get(n), others.get(n)]);
+                turns.flatten().copied().collect()
+            }
+            _ => in_turns(&orders),
+        };
         seeds.extend(seeds.first().and_then(|first| self.space.control(*first)));
         seeds
     }

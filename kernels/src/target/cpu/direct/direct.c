@@ -30,6 +30,9 @@ typedef real reg_t __attribute__((vector_size(VEC_BYTES)));
 #define MULTIPLY_ONE(sum, at, y) do { reg_t all_; TAKE_ONE(all_, at); MULTIPLY(sum, all_, y); } while (0)
 #endif
 
+/* What a later call reads, brought into the second cache. */
+#define BRING_NEAR(at) __builtin_prefetch((at), 0, 2)
+
 /* A vector of values that lie apart. */
 ALWAYS reg_t gathered(const real *at, int64_t apart, int64_t count)
 {

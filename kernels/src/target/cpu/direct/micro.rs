@@ -33,6 +33,9 @@ pub struct MicroKernel {
     pub last_is_partial: bool,
     /// What follows the sums: C of its statements, and the elements that it touches.
     pub epilogue: Option<(String, Vec<EpilogueStrides>)>,
+    /// Vectors that are brought near in each step of the depth, at a distance from the factor of vectors that a caller gives: those of a
+    /// later call. None where the factor is near anyway.
+    pub brings: i64,
 }
 
 /// Distances between the elements that an epilogue touches for rows, vectors and lanes.
@@ -91,7 +94,8 @@ impl MicroKernel {
         let pointer = |(n, place): (usize, &EpilogueStrides)| format!(", {}real *t{n}", if place.is_written { "" } else { "const " });
         let touched: String = self.epilogue.iter().flat_map(|(_, places)| places).enumerate().map(pointer).collect();
         let result = if self.epilogue.is_none() { ", real *restrict c, int64_t add" } else { "" };
-        let parameters = format!("const real *restrict w, const real *restrict s{result}, real scale, int64_t lanes{touched}");
+        let ahead = if self.brings > 0 { ", int64_t ahead" } else { "" };
+        let parameters = format!("const real *restrict w, const real *restrict s{result}, real scale, int64_t lanes{touched}{ahead}");
         let text =
             format!("#ifndef {guard}\n#define {guard}\nstatic __attribute__((noinline)) void {name}({parameters})\n{{\n{body}}}\n#endif\n");
         (name, text)
@@ -128,6 +132,9 @@ impl MicroKernel {
 
     /// One step of the depth, at a distance from where the factors are.
     fn step(&self, body: &mut String, indent: &str, [w, s]: [i64; 2]) {
+        for n in 0..self.brings {
+            let _ = writeln!(body, "{indent}BRING_NEAR(w + ahead + {});", w + n * self.vector[0]);
+        }
         for v in 0..self.vectors {
             let at = w + v * self.vector[0];
             let _ = match self.vector[1] {

@@ -17,13 +17,13 @@ mod copies;
 mod epilogue;
 mod micro;
 pub(crate) mod operand;
-mod tile;
 mod winograd;
 
 use crate::emit::scalar::{integer, value};
 use crate::error::KernelError;
 use crate::loopnest::matmul_pattern::factors;
 use crate::loopnest::{Element, ForLoop, LoopGroup, MemorySpace, slope};
+use crate::register_block;
 use crate::target::cpu::dialect::CPrinter;
 use copies::PackedFactor;
 use epilogue::{DirectEpilogue, Touched};
@@ -262,7 +262,7 @@ impl CPrinter<'_> {
             Some(axis) => axis.most,
             None => (lane.most + lanes - 1) / lanes,
         };
-        let block = tile::choose(plan.block, [0, 1].map(|n| rows.get(n).map_or(1, |a| a.most)), vectors);
+        let block = register_block::choose(plan.block, [0, 1].map(|n| rows.get(n).map_or(1, |a| a.most)), vectors);
         let apart = |t: usize| match (&beside, &packed) {
             (Some(axis), _) => axis.stride(t),
             (None, Some(packed)) if t == v => packed.apart,
@@ -292,6 +292,7 @@ impl CPrinter<'_> {
                 };
                 (e.text.clone(), e.touched.iter().enumerate().map(place).collect())
             }),
+            brings: 0,
         };
         if let Some(ragged) = depth.iter().find(|d| d.is_ragged()) {
             return Err(self.unsupported(format!("`{}` is summed in tiles of different sizes", ragged.indices[0])));

@@ -6,19 +6,21 @@
 //!                         U_c = G k_c Gᵀ, once for all points     V_c = Bᵀ x_c B, of patches of (m+2)²
 //! ```
 //!
-//! The sum over channels is (m+2)² matrix products of a few tiles by all channels, which the micro-kernels of direct products compute.
+//! The sum over channels is (m+2)² matrix products of a few tiles by all channels, which the micro-kernels of direct products compute. Each
+//! weight is used for these few tiles alone: micro-kernels ask for those of later calls while they multiply.
 //! Images and results have vectors of channels. Patches and sums of a few tiles stay in a core's second cache; what follows the
 //! convolution is computed when results leave it. The form is one of a kernel's configurations: other products of the kernel, and
 //! convolutions that are none of these, are direct.
 
 use super::epilogue::{DirectEpilogue, Touched};
 use super::micro::{DepthLoop, EpilogueStrides, MicroKernel};
-use super::{DirectOperand, ProductAxis, tile};
+use super::{DirectOperand, ProductAxis};
 use crate::emit::printer::Prepared;
 use crate::emit::scalar::{constant, integer, value};
 use crate::error::KernelError;
 use crate::loopnest::matmul_pattern::factors;
 use crate::loopnest::{Element, LoopGroup, slope};
+use crate::register_block;
 use crate::target::cpu::emit::CPrinter;
 use sdfg::{Expr, Scalar};
 use std::collections::{BTreeMap, BTreeSet};
@@ -250,7 +252,7 @@ impl CPrinter<'_> {
         let bytes = (points * depth * width * 4).clamp(LEAST_BYTES, MOST_BYTES);
         let room = (bytes / (points * (depth + width) * 4)).clamp(1, all);
         let many = (all + (all + room - 1) / room - 1) / ((all + room - 1) / room);
-        let block = tile::choose(plan.block, [many, 1], made.count());
+        let block = register_block::choose(plan.block, [many, 1], made.count());
         let mut heights: BTreeSet<i64> = BTreeSet::new();
         for batch in counts.iter().flat_map(|n| [many.min(*n), n % many]).filter(|n| *n > 0) {
             heights.extend([block.rows[0].min(batch), batch % block.rows[0]].into_iter().filter(|n| *n > 0));
@@ -331,6 +333,13 @@ impl CPrinter<'_> {
 
         self.line(at, format!("for (int64_t point = 0; point < {points}; ++point)"));
         self.line(at, format!("for (int64_t o = 0; o < {wide}; o += {})", block.vectors));
+        let (apart, calls) = (depth * lanes, (many + block.rows[0] - 1) / block.rows[0]);
+        let brings = if calls <= 2 * block.vectors { (block.vectors + calls - 1) / calls } else { 0 };
+        self.line(at, "{");
+        if brings > 0 {
+            let next = format!("o + {0} < {wide} ? {1} : {slab} - o * {apart}", block.vectors, block.vectors * apart);
+            self.line(at, format!("const int64_t next = {next};"));
+        }
         self.line(at, format!("for (int64_t r = 0; r < many; r += {}) {{", block.rows[0]));
         self.line(
             at + 1,
@@ -351,17 +360,23 @@ impl CPrinter<'_> {
                     out: [lanes, 1],
                     last_is_partial: true,
                     epilogue: None,
+                    brings,
                 };
                 let (name, text) = kernel.code();
                 self.functions.insert(name.clone(), text);
                 let from = format!("w + point * {slab} + o * {}, patches + point * {patch_slab} + r * {patch_row}", depth * lanes);
                 let to = format!("sums + point * {sum_slab} + r * {sum_row} + o * {lanes}");
+                let ahead = match brings {
+                    0 => String::new(),
+                    _ => format!(", next + r / {} * {}", block.rows[0], brings * apart),
+                };
                 self.line(
                     at + 1,
-                    format!("if (height == {rows} && breadth == {vectors}) {name}({from}, {to}, 0, {scale}, {});", vectors * lanes),
+                    format!("if (height == {rows} && breadth == {vectors}) {name}({from}, {to}, 0, {scale}, {}{ahead});", vectors * lanes),
                 );
             }
         }
+        self.line(at, "}");
         self.line(at, "}");
 
         let end = self.results(of, epilogue, lanes);

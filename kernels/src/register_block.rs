@@ -39,11 +39,16 @@ fn pieces(count: i64, size: i64) -> Vec<(i64, i64)> {
 
 /// The block that takes least time for so many rows along two axes and so many vectors.
 pub fn choose(block: PanelBlock, rows: [i64; 2], vectors: i64) -> RegisterBlock {
-    choose_for(block, units(block), rows, vectors)
+    choose_for(block, units(block), rows, vectors).0
 }
 
-fn choose_for(block: PanelBlock, units: f64, rows: [i64; 2], vectors: i64) -> RegisterBlock {
-    let mut best = (f64::INFINITY, RegisterBlock { rows: [1, 1], vectors: 1 });
+/// Cycles that a core takes for one step of the depth of so many rows along two axes and so many vectors, in the block of [`choose`].
+pub fn cycles_of_step(block: PanelBlock, rows: [i64; 2], vectors: i64) -> f64 {
+    choose_for(block, units(block), rows, vectors).1
+}
+
+fn choose_for(block: PanelBlock, units: f64, rows: [i64; 2], vectors: i64) -> (RegisterBlock, f64) {
+    let mut best = (RegisterBlock { rows: [1, 1], vectors: 1 }, f64::INFINITY);
     for v in 1..=vectors.min(MOST_VECTORS) {
         let most = (registers(block) - OTHERS - v) / v;
         let mut sizes: Vec<i64> = (1..=rows[0]).map(|n| (rows[0] + n - 1) / n).filter(|t| *t <= most).collect();
@@ -62,13 +67,13 @@ fn choose_for(block: PanelBlock, units: f64, rows: [i64; 2], vectors: i64) -> Re
                         }
                     }
                 }
-                if total < best.0 {
-                    best = (total, RegisterBlock { rows: [first, second], vectors: v });
+                if total < best.1 {
+                    best = (RegisterBlock { rows: [first, second], vectors: v }, total);
                 }
             }
         }
     }
-    best.1
+    best
 }
 
 #[cfg(test)]
@@ -81,12 +86,12 @@ mod tests {
     #[test]
     fn blocks_fill_the_registers() {
         // One value of the other factor serves one vector where multiply-adds are slow, and two where loads would be.
-        assert_eq!(choose_for(WIDE, 1.0, [56, 56], 4), RegisterBlock { rows: [28, 1], vectors: 1 });
-        assert_eq!(choose_for(WIDE, 2.0, [56, 56], 4), RegisterBlock { rows: [14, 1], vectors: 2 });
-        assert_eq!(choose_for(HALF, 2.0, [48, 56], 8), RegisterBlock { rows: [6, 1], vectors: 2 });
+        assert_eq!(choose_for(WIDE, 1.0, [56, 56], 4).0, RegisterBlock { rows: [28, 1], vectors: 1 });
+        assert_eq!(choose_for(WIDE, 2.0, [56, 56], 4).0, RegisterBlock { rows: [14, 1], vectors: 2 });
+        assert_eq!(choose_for(HALF, 2.0, [48, 56], 8).0, RegisterBlock { rows: [6, 1], vectors: 2 });
         // Whole rows of seven.
-        assert_eq!(choose_for(WIDE, 1.0, [7, 7], 32).rows[0], 7);
-        assert_eq!(choose_for(WIDE, 1.0, [1, 1], 1), RegisterBlock { rows: [1, 1], vectors: 1 });
+        assert_eq!(choose_for(WIDE, 1.0, [7, 7], 32).0.rows[0], 7);
+        assert_eq!(choose_for(WIDE, 1.0, [1, 1], 1).0, RegisterBlock { rows: [1, 1], vectors: 1 });
     }
 
     #[test]
@@ -94,7 +99,7 @@ mod tests {
         for (block, registers) in [(WIDE, 32), (HALF, 16)] {
             for rows in [[1, 1], [5, 3], [7, 7], [13, 2], [55, 55], [1000, 1]] {
                 for vectors in [1, 2, 3, 5, 64] {
-                    let RegisterBlock { rows: [a, b], vectors: v } = choose_for(block, 2.0, rows, vectors);
+                    let RegisterBlock { rows: [a, b], vectors: v } = choose_for(block, 2.0, rows, vectors).0;
                     assert!(a * b * v + v + OTHERS <= registers, "{block:?} {rows:?} {vectors}");
                     assert!(a <= rows[0] && b <= rows[1] && v <= vectors);
                 }
