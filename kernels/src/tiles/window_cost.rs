@@ -90,7 +90,7 @@ impl TileSpace {
 
     /// Bytes of weights that a worker gets from afar for its points: those of all its channels once, or for each of its tiles of places
     /// if they do not stay near. Points of the same channels come one after the other.
-    fn from_afar(&self, weights: f64, tile: &WindowTile, points: f64) -> f64 {
+    fn bytes_from_afar(&self, weights: f64, tile: &WindowTile, points: f64) -> f64 {
         let stays = weights <= second_cache() as f64 / 2.0;
         weights * if stays { (points / tile.of_places).ceil() } else { points }
     }
@@ -114,7 +114,7 @@ impl TileSpace {
         let sums = cycles_of_step(block, both, vectors) * steps * beyond as f64;
         let results = (both[0] * both[1] * beyond * vectors) as f64;
         let whole = sums + results * RESULT + results / 24.0 * CALL;
-        let weights = self.from_afar(tile.channels as f64 * steps * 4.0, tile, points);
+        let weights = self.bytes_from_afar(tile.channels as f64 * steps * 4.0, tile, points);
         (whole * points).max(weights / FAR / 2.0)
     }
 
@@ -132,7 +132,7 @@ impl TileSpace {
         let [patch, result] = TRANSFORMS.iter().find(|(of, _)| *of == m).map_or([0.0; 2], |(_, cycles)| *cycles);
         let transforms = across as f64 * (channels / lanes as f64 * patch + vectors as f64 * (result + (m * m) as f64 * RESULT));
         let weights = products * channels * tile.channels as f64 * 4.0;
-        (sums + transforms) * points + self.from_afar(weights, tile, points * batches) / FAR
+        (sums + transforms) * points + self.bytes_from_afar(weights, tile, points * batches) / FAR
     }
 
     /// Whether results lie with channels as neighbours, which then are the lanes of vectors.
