@@ -383,6 +383,17 @@ impl ConfigSpace for LoopSpace {
         (choices.iter().map(|(_, cost, _)| cost).sum::<f64>() + more) * self.body.trips as f64
     }
 
+    /// The same choices with a barrier after each kernel; for a number that has these, divided in runs.
+    fn control(&self, n: u64) -> Option<u64> {
+        let radices = self.knobs();
+        let first: u64 = radices[1..].iter().product();
+        let undivided = n - self.division(n) as u64 * first;
+        match self.division(n) {
+            0 => self.runs.is_some().then(|| undivided + (radices[0] - 1) * first),
+            _ => Some(undivided),
+        }
+    }
+
     fn matches_rule_of_thumb(&self, config: &KernelConfig) -> bool {
         let configs = self.body.configs(config).unwrap_or_default();
         !configs.is_empty() && self.spaces.iter().zip(&configs).all(|(space, config)| space.matches_rule_of_thumb(config))

@@ -214,14 +214,26 @@ impl SweptKernel {
         block(layout).is_some_and(|made| made || !any_made)
     }
 
+    /// The best predicted knobs under the first layout of each tensor, for a kernel with more layouts than can be counted, such as a loop
+    /// that reads many weights.
+    fn first_layouts(&self) -> Vec<u64> {
+        let knobs = self.space.knobs().iter().try_fold(1u64, |n, knob| n.checked_mul(*knob)).unwrap_or(RANKED);
+        let mut known = BTreeSet::new();
+        let mut seeds = by_predicted_cost(self, &(0..knobs.min(RANKED)).collect::<Vec<u64>>());
+        seeds.retain(|n| known.len() < SEEDS && known.insert(self.space.identity(*n)));
+        let control = seeds.first().and_then(|first| self.space.control(*first));
+        // Beside the best one what tells whether it is.
+        control.into_iter().for_each(|n| seeds.insert(seeds.len().min(1), n));
+        seeds
+    }
+
     /// Configurations in which every tensor follows one of the program's uniform orders, with the prescribed layouts at the boundary and
     /// without them. The best predicted knobs come first, and the orders take turns. So the first choices fit together, however soon the
     /// budget ends.
     fn uniform(&self) -> Vec<u64> {
-        // More layouts than can be counted: the first configurations stand in.
         let layouts = self.tensors.iter().map(|t| t.layouts.len() as u64).try_fold(1u64, |n, l| n.checked_mul(l));
         let Some(knobs) = layouts.map(|layouts| self.count() / layouts.max(1)).filter(|knobs| *knobs > 0) else {
-            return (0..SEEDS as u64).collect();
+            return self.first_layouts();
         };
         let base = |fits: &dyn Fn(&TensorSpace, &Layout) -> bool, fixed: &BTreeMap<String, Layout>| {
             let digit = |t: &TensorSpace| {
@@ -280,6 +292,8 @@ impl SweptKernel {
 
 /// Seeds for row-major and for each uniform order.
 const SEEDS: usize = 6;
+/// Knobs that are ranked under the first layouts where there are more layouts than can be counted.
+const RANKED: u64 = 1 << 14;
 
 /// Every kernel of a program, in execution order.
 pub fn swept_kernels(program: &Sdfg, device: &dyn Device) -> Result<Vec<SweptKernel>, PipelineError> {
