@@ -8,6 +8,7 @@ use super::replaced::Replaced;
 use crate::pipeline::PipelineError;
 use bench::memory::MemoryMap;
 use bench::protocol::{Contender, Protocol, Timing};
+use bench::stats::Samples;
 use bench::{Load, Watch};
 use kernels::device::Device;
 use kernels::pool::Pool;
@@ -130,14 +131,13 @@ pub fn time_plans(
 /// fewest dispatches do, since each ends with a wait for the slowest worker, which takes longer on a busy machine; and then time. The
 /// indices in `without` and plans with times of an earlier race do not compete.
 pub fn winner(timed: &[Timed], slack: f64, without: &BTreeSet<usize>) -> Option<usize> {
-    let costs: Vec<Cost> = timed
-        .iter()
-        .map(|t| Cost {
-            ms: median(&t.step.samples).unwrap_or(f64::INFINITY),
-            peak_bytes: t.memory.actual_bytes,
-            dispatches: t.dispatches.iter().sum(),
-        })
-        .collect();
+    let cost = |t: &Timed| {
+        let interval = Samples::new(t.step.samples.clone()).ok().map(|samples| samples.interval());
+        let ms = median(&t.step.samples).unwrap_or(f64::INFINITY);
+        let bounds = interval.map_or((ms, ms), |interval| (interval.lower, interval.upper));
+        Cost { ms, bounds, peak_bytes: t.memory.actual_bytes, dispatches: t.dispatches.iter().sum() }
+    };
+    let costs: Vec<Cost> = timed.iter().map(cost).collect();
     let earlier = (0..timed.len()).filter(|n| timed[*n].earlier);
     preferred(&costs, slack, &without.iter().copied().chain(earlier).collect())
 }
@@ -146,6 +146,8 @@ pub fn winner(timed: &[Timed], slack: f64, without: &BTreeSet<usize>) -> Option<
 #[derive(Clone, Copy)]
 struct Cost {
     ms: f64,
+    /// The 95% interval of the median.
+    bounds: (f64, f64),
     peak_bytes: u64,
     dispatches: u64,
 }
@@ -154,16 +156,31 @@ struct Cost {
 const ALIKE: f64 = 0.01;
 const ALIKE_BYTES: f64 = 1e6;
 
-/// The preferred plan.
+/// Share of time beyond which a plan is slower, however much its times vary.
+const NOISE: f64 = 0.05;
+/// A plan with this share of the dispatches may have so many times the peak.
+const MUCH_FEWER: f64 = 1.0 / 3.0;
+const LITTLE_MORE: f64 = 1.5;
+
+/// The preferred plan. Where some time may be given away, a plan that makes fewer dispatches in about the same memory is preferred to it if
+/// its times cannot be told from those of the preferred one; one that makes a third of them may need half as much memory again.
 fn preferred(costs: &[Cost], slack: f64, without: &BTreeSet<usize>) -> Option<usize> {
     let competing = || (0..costs.len()).filter(|n| !without.contains(n));
     let least = competing().map(|n| costs[n].ms).fold(f64::INFINITY, f64::min);
     let near = || competing().filter(|n| costs[*n].ms <= least * (1.0 + slack));
     let peak = near().map(|n| costs[n].peak_bytes).min()? as f64;
     let most = (peak * (1.0 + ALIKE)).max(peak + ALIKE_BYTES);
-    near()
-        .filter(|n| costs[*n].peak_bytes as f64 <= most)
-        .min_by(|a, b| costs[*a].dispatches.cmp(&costs[*b].dispatches).then(costs[*a].ms.total_cmp(&costs[*b].ms)))
+    let lean = |n: &usize| costs[*n].peak_bytes as f64 <= most;
+    let fewer = |a: &usize, b: &usize| costs[*a].dispatches.cmp(&costs[*b].dispatches).then(costs[*a].ms.total_cmp(&costs[*b].ms));
+    let best = near().filter(lean).min_by(fewer)?;
+    if slack == 0.0 {
+        return Some(best);
+    }
+    let Cost { ms, bounds: (_, high), dispatches, .. } = costs[best];
+    let as_fast = |n: &usize| costs[*n].bounds.0 <= high && costs[*n].ms <= ms * (1.0 + NOISE);
+    let much_fewer =
+        |n: &usize| costs[*n].dispatches as f64 <= dispatches as f64 * MUCH_FEWER && costs[*n].peak_bytes as f64 <= peak * LITTLE_MORE;
+    competing().filter(|n| *n == best || (as_fast(n) && (lean(n) || much_fewer(n)))).min_by(fewer)
 }
 
 /// The result of the last race of plans.
@@ -245,7 +262,7 @@ mod tests {
     }
 
     fn costs<const N: usize>(of: [(f64, u64, u64); N]) -> [Cost; N] {
-        of.map(|(ms, peak_bytes, dispatches)| Cost { ms, peak_bytes, dispatches })
+        of.map(|(ms, peak_bytes, dispatches)| Cost { ms, bounds: (ms, ms), peak_bytes, dispatches })
     }
 
     #[test]
@@ -264,6 +281,24 @@ mod tests {
         let all = BTreeSet::new();
         assert_eq!(preferred(&of, 0.01, &all), Some(1));
         assert_eq!(preferred(&of, 0.004, &all), Some(0), "it takes longer than is allowed");
+    }
+
+    #[test]
+    fn fewer_dispatches_are_taken_where_times_cannot_be_told_apart() {
+        let all = BTreeSet::new();
+        let mut of = costs([(100.0, 33_200_000, 29), (103.0, 33_200_000, 15), (103.0, 46_000_000, 10)]);
+        assert_eq!(preferred(&of, 0.01, &all), Some(0));
+        of[0].bounds = (98.0, 102.0);
+        of[1].bounds = (101.5, 105.0);
+        of[2].bounds = (101.5, 105.0);
+        assert_eq!(preferred(&of, 0.01, &all), Some(1));
+        assert_eq!(preferred(&of, 0.0, &all), Some(0), "no time may be given away");
+        of[1].ms = 106.0;
+        assert_eq!(preferred(&of, 0.01, &all), Some(0), "however much its times vary");
+        of[2].dispatches = 9;
+        assert_eq!(preferred(&of, 0.01, &all), Some(2), "a third of the dispatches is worth some memory");
+        of[2].peak_bytes = 66_000_000;
+        assert_eq!(preferred(&of, 0.01, &all), Some(0), "but not twice as much");
     }
 
     /// A wrong plan neither wins nor sets the time that others are compared with.
