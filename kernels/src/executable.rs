@@ -71,6 +71,11 @@ pub trait Executable: Send + Sync {
         Working::default()
     }
 
+    /// Memory of one worker for values that stay within the kernel.
+    fn on_chip(&self) -> OnChipMemory {
+        OnChipMemory::default()
+    }
+
     /// What code without this crate needs to run it; `None` where there is no C of it.
     fn as_c(&self) -> Option<CForm<'_>> {
         None
@@ -92,6 +97,14 @@ pub trait Executable: Send + Sync {
     }
 }
 
+/// Bytes of a worker's memory for values that stay within a kernel: tiles, rows and packed operands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OnChipMemory {
+    pub allocated: u64,
+    /// If no value took over the place of an earlier one.
+    pub requested: u64,
+}
+
 /// What a kernel of a loop's body took in one run of the loop, all times together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemberTimes {
@@ -101,6 +114,7 @@ pub struct MemberTimes {
     /// How often it gave work to the pool, each time with a barrier.
     pub dispatches: u64,
     pub ms: f64,
+    pub on_chip: OnChipMemory,
 }
 
 /// What one kernel function needs on the GPU.

@@ -49,7 +49,7 @@ pub use buffer::AlignedBuffer;
 pub use cancel::CancelToken;
 pub use config_space::{ConfigSpace, TensorChoice};
 pub use error::KernelError;
-pub use executable::{Executable, MemberTimes};
+pub use executable::{Executable, MemberTimes, OnChipMemory};
 pub use in_place::InPlace;
 pub use instruction_set::InstructionSet;
 pub use kernel::{ArgumentAccess, KernelArgument, KernelSpec, KernelSpecs};

@@ -457,7 +457,8 @@ impl Executable for LoopKernel {
                         // What one worker does alone is a dispatch that needs no other one.
                         let dispatches = (context.pool.dispatches() - before).max(1);
                         let ms = began.elapsed().as_secs_f64() * 1e3;
-                        vec![MemberTimes { name: launch.name.clone(), runs: 1, dispatches, ms }]
+                        let on_chip = launch.executable.on_chip();
+                        vec![MemberTimes { name: launch.name.clone(), runs: 1, dispatches, ms, on_chip }]
                     }
                 };
                 if times.is_empty() {

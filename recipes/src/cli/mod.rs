@@ -10,6 +10,7 @@ mod explain;
 mod export;
 mod import_model;
 mod interpret;
+mod kernel_times;
 mod merge;
 mod optimize;
 mod out;

@@ -1,5 +1,6 @@
 //! `memlet run`: a plan on real tensors.
 
+use super::kernel_times::{KernelPattern, KernelTimes, MemberRow, bodies, needs};
 use super::out::{err, errln, out, outln};
 use super::progress::CheckProgress;
 use super::tensors::TensorArgs;
@@ -15,15 +16,13 @@ use crate::pipeline::run::race_plans::time_plans;
 use crate::pipeline::run::replaced::summary;
 use crate::pipeline::run::target::Target;
 use crate::pipeline::run::thread_count::fewer_threads;
-use bench::table::Table;
 use bench::unit::significant;
 use bench::{Load, Watch};
 use clap::Args;
+use kernels::Toolchain;
 use kernels::device::Device;
-use kernels::executable::Resources;
 use kernels::pool::Pool;
 use kernels::target::cpu::Cores;
-use kernels::{MemberTimes, Toolchain};
 use sdfg::interpret::{Run, Tensors};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -72,23 +71,6 @@ pub struct RunArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// Times of one launch in milliseconds.
-#[derive(serde::Serialize)]
-struct KernelTimes {
-    name: String,
-    pass: sdfg::Direction,
-    /// How often it gives work to the pool or the GPU in one step.
-    dispatches: u64,
-    in_step_ms: f64,
-    alone_ms: f64,
-    /// Of a loop: what the kernels of its body take in one step, all times together, each with barriers of its own.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    body: Vec<MemberTimes>,
-    /// GPU resources of each of its functions.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    resources: Vec<Resources>,
 }
 
 /// Timed runs of a kernel alone.
@@ -161,14 +143,18 @@ impl RunArgs {
         let median = |v: &[f64]| layouts::record::median(v).unwrap_or(f64::NAN);
         let (mut kernels, mut groups) = (Vec::new(), Vec::new());
         if let Some(timed) = timed.first().filter(|_| self.kernels) {
+            let patterns = KernelPattern::of(program)?;
             let mut execution = Execution::new(program, &plan.chosen.configuration, &device)?;
             execution.load(&given)?;
+            let on_chip = execution.on_chip();
             let alone = execution.alone(&pool, &run, ALONE)?;
             let times = timed.launches.iter().zip(alone);
-            let times = times.zip(execution.resources());
-            kernels.extend(times.map(|(((name, pass, samples), alone_ms), resources)| KernelTimes {
+            let times = times.zip(execution.resources()).zip(on_chip);
+            kernels.extend(times.map(|((((name, pass, samples), alone_ms), resources), on_chip)| KernelTimes {
                 name: name.clone(),
                 pass: *pass,
+                pattern: patterns.get(name).copied(),
+                on_chip,
                 dispatches: 0,
                 in_step_ms: median(samples),
                 alone_ms,
@@ -182,7 +168,7 @@ impl RunArgs {
                 kernel.dispatches = dispatches;
             }
             for (kernel, body) in kernels.iter_mut().zip(execution.members(&pool, &run, ALONE)?) {
-                kernel.body = body;
+                kernel.body = body.into_iter().map(|times| MemberRow { pattern: patterns.get(&times.name).copied(), times }).collect();
             }
         }
         if self.json {
@@ -350,33 +336,4 @@ impl RunArgs {
             }
         }
     }
-}
-
-/// What the kernels within loops take, all times together.
-fn bodies(kernels: &[KernelTimes]) -> Table {
-    let mut rows = table(&["loop", "kernel of its body", "runs", "dispatches", "all runs ms", "share %"]).words(&["kernel of its body"]);
-    for kernel in kernels.iter().filter(|k| !k.body.is_empty()) {
-        let all: f64 = kernel.body.iter().map(|m| m.ms).sum();
-        let row = |name: &str, member: &str, counts: [u64; 2], ms: f64| {
-            let share = significant(100.0 * ms / all.max(f64::MIN_POSITIVE));
-            cells(vec![name.into(), member.into(), counts[0].to_string(), counts[1].to_string(), significant(ms), share])
-        };
-        for (n, member) in kernel.body.iter().enumerate() {
-            let name = if n == 0 { kernel.name.as_str() } else { "" };
-            rows.row(row(name, &member.name, [member.runs, member.dispatches], member.ms));
-        }
-        let sum = |of: fn(&MemberTimes) -> u64| kernel.body.iter().map(of).sum();
-        rows.row(row("", "all", [sum(|m| m.runs), sum(|m| m.dispatches)], all));
-    }
-    rows
-}
-
-/// GPU resources of the kernels' functions; empty elsewhere.
-fn needs(kernels: &[KernelTimes]) -> Table {
-    let mut rows = table(&["kernel", "function", "registers", "spilled bytes", "stack bytes", "shared bytes"]);
-    for (kernel, r) in kernels.iter().flat_map(|k| k.resources.iter().map(move |r| (k, r))) {
-        let numbers = [r.registers, r.spill_stores + r.spill_loads, r.stack, r.shared].map(|n| n.to_string());
-        rows.row(cells([kernel.name.clone(), r.function.clone()].into_iter().chain(numbers).collect()));
-    }
-    rows
 }

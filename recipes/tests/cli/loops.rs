@@ -31,7 +31,11 @@ fn a_loop_shows_its_kernels_its_code_and_missing_rows() {
     for member in body {
         assert_eq!(member["runs"], 5, "{member}");
         assert!(member["dispatches"].as_u64() >= Some(5) && member["ms"].as_f64() > Some(0.0), "{member}");
+        let chip = |key: &str| member["on_chip"][key].as_u64();
+        assert!(member["operators"].as_u64() >= Some(1) && chip("requested") >= chip("allocated"), "{member}");
     }
+    let classes: Vec<&str> = body.iter().filter_map(|member| member["class"].as_str()).collect();
+    assert!(classes.contains(&"contraction") && classes.contains(&"elementwise"), "{classes:?}");
     let shown = text(&memlet(&["run", &plan, "--kernels", "--timing", "1s", "--threads", "2"]));
     assert!(shown.contains("kernel of its body") && shown.contains("all runs ms"), "{shown}");
     let code = text(&memlet(&["explain", &plan, name, "--code"]));

@@ -18,6 +18,8 @@ pub type CPrinter<'a> = crate::emit::printer::Printer<'a, C>;
 pub struct C {
     /// Copies of what maps read through windows, with the fill around them.
     pub padded: IndexMap<String, DirectOperand>,
+    /// Bytes of locals that lie where an earlier one has lain.
+    pub taken_over: IndexMap<String, usize>,
 }
 
 impl TargetDialect for C {
@@ -37,7 +39,11 @@ impl TargetDialect for C {
             let owner = printer.nest.reuses.get(&element.data).map_or(name, |owner| printer.identifier(owner));
             // Micro-kernels read whole vectors of it, the last one beyond its end.
             let beyond = if printer.nest.gemm.is_some_and(|plan| plan.direct) { 64 } else { 0 };
-            printer.scratch.insert(owner.clone(), ("real", elements as usize * if printer.double { 8 } else { 4 } + beyond));
+            let bytes = elements as usize * if printer.double { 8 } else { 4 } + beyond;
+            if printer.nest.reuses.contains_key(&element.data) {
+                printer.dialect.taken_over.insert(element.data.clone(), bytes);
+            }
+            printer.scratch.insert(owner.clone(), ("real", bytes));
             return Ok(format!("{owner}[{}]", printer.position(element)?));
         }
         printer.pointers.insert(element.data.clone());

@@ -49,6 +49,8 @@ pub struct CSource {
     pub points: i64,
     /// Scratch memory of one worker.
     pub scratch: usize,
+    /// The same if no local took over the place of another one.
+    pub requested: usize,
     pub partials: Vec<Partial>,
     /// C of the library of products that it calls.
     pub library: Option<Arc<str>>,
@@ -284,6 +286,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         masks: printer.masks.clone(),
         points: nest.points(),
         scratch: at,
+        requested: at + printer.dialect.taken_over.values().map(|bytes| bytes.next_multiple_of(LINE)).sum::<usize>(),
         partials,
         double,
     })

@@ -3,7 +3,7 @@
 use crate::c_form::{CForm, GeneratedC, KernelStage};
 use crate::caches::largest_cache;
 use crate::error::KernelError;
-use crate::executable::Executable;
+use crate::executable::{Executable, OnChipMemory};
 use crate::kernel::{ArgumentAccess, KernelSpec};
 use crate::loopnest::LoopNest;
 use crate::loopnest::partition::PartitionedNest;
@@ -371,6 +371,10 @@ impl Executable for MapKernel {
 
     fn working(&self) -> Working {
         Working { own: self.source.scratch, shared: self.source.prepared }
+    }
+
+    fn on_chip(&self) -> OnChipMemory {
+        OnChipMemory { allocated: self.source.scratch as u64, requested: self.source.requested as u64 }
     }
 
     fn as_c(&self) -> Option<CForm<'_>> {

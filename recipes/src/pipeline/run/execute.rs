@@ -13,12 +13,11 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::oracle::{tensors::given, tensors::results};
 use crate::timings::{CommandPhase, during};
 use bench::memory::MemoryMap;
-use kernels::MemberTimes;
 use kernels::constant::new_parameters;
 use kernels::device::{Device, DeviceMemory, Recording};
 use kernels::executable::Resources;
 use kernels::pool::{Pool, Working};
-use kernels::{Executable, KernelSpec, RunContext};
+use kernels::{Executable, KernelSpec, MemberTimes, OnChipMemory, RunContext};
 use ndarray::{ArrayD, IxDyn, SliceInfoElem};
 use sdfg::config::{Configuration, KernelConfig};
 use sdfg::interpret::{Run, Tensors};
@@ -269,6 +268,11 @@ impl Execution {
     /// GPU resources of each launch's functions, in order.
     pub fn resources(&self) -> impl Iterator<Item = &[Resources]> {
         self.launches.iter().map(|l| l.executable.resources())
+    }
+
+    /// What each launch holds on chip, in order; of a loop its body says it.
+    pub fn on_chip(&self) -> Vec<OnChipMemory> {
+        self.launches.iter().map(|l| l.executable.on_chip()).collect()
     }
 
     /// Generated code by kernel, for kernels that have code.
