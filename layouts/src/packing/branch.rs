@@ -87,13 +87,14 @@ pub fn maximise(program: Program, start: Vec<u32>, (nodes, pivots): (usize, usiz
     let mut unproven: i128 = i128::MIN;
     while let Some(open) = waiting.pop() {
         let stop = search.tree.len() >= nodes || search.pivots >= pivots;
-        let (bound, split) = search.look(&open.fixed, open.node, pivots, stop);
-        let bound = bound.min(open.bound);
+        let (own, split) = search.look(&open.fixed, open.node, pivots, stop);
+        let bound = own.min(open.bound);
         if whole(bound) <= search.best.0 {
             continue;
         }
         let Some((variable, prefer)) = split else {
-            unproven = unproven.max(bound);
+            // The proof has the part's own prices.
+            unproven = unproven.max(own);
             continue;
         };
         let first = search.tree.len() as u32;
@@ -126,7 +127,7 @@ impl Search<'_> {
             let left: Vec<i64> = self.program.rows.iter().map(|row| remaining(row, fixed)).collect();
             let (free, conflicts) = self.free(fixed, &left);
             let (relaxed, rows) = self.relax(&free, &left, limit);
-            let prices = self.prices(&relaxed, &rows, &conflicts, &left);
+            let prices = self.prices((&relaxed, &rows), fixed, &conflicts, &left);
             let bound = self.bound(fixed, &left, &prices);
             let used = prices.iter().enumerate().filter(|(_, price)| **price != 0).map(|(row, price)| (row as u32, *price));
             self.tree[node as usize] = BranchNode::Bounded(used.collect());
@@ -231,8 +232,9 @@ impl Search<'_> {
         Relaxed { values: vec![0.0; free.len()], duals, pivots: 0 }
     }
 
-    /// Whole prices of all rows. A full row pays for what it rules out, at no cost; a row that is broken rules out the part.
-    fn prices(&self, relaxed: &Relaxed, rows: &[u32], conflicts: &[(u32, u32)], left: &[i64]) -> Vec<i64> {
+    /// Whole prices of all rows. A full row pays for what it rules out, at no cost; a row that is broken, and that nothing that is still
+    /// free mends, rules out the part.
+    fn prices(&self, (relaxed, rows): (&Relaxed, &[u32]), fixed: &[Option<bool>], conflicts: &[(u32, u32)], left: &[i64]) -> Vec<i64> {
         let mut prices = vec![0i64; left.len()];
         for (row, dual) in rows.iter().zip(&relaxed.duals) {
             prices[*row as usize] = (dual * FRACTION as f64).round().clamp(0.0, (1i64 << 62) as f64) as i64;
@@ -242,10 +244,13 @@ impl Search<'_> {
             *price = (*price).max(self.program.weights[*variable as usize].max(0).saturating_mul(FRACTION));
         }
         for (row, left) in left.iter().enumerate().filter(|(_, left)| **left < 0) {
-            let terms = &self.program.rows[row].terms;
-            if *left < 0 && terms.iter().all(|(_, a)| *a > 0) {
+            let mends = |(variable, a): &&(u32, i64)| *a < 0 && fixed[*variable as usize].is_none();
+            let least: i64 = self.program.rows[row].terms.iter().filter(mends).map(|(_, a)| a).sum();
+            if least > *left {
                 let all: Cost = self.program.weights.iter().map(|w| w.max(&0)).sum();
+                prices.fill(0);
                 prices[row] = all.saturating_add(1).saturating_mul(FRACTION);
+                return prices;
             }
         }
         prices

@@ -13,12 +13,14 @@
 //!   has them ([`cycles`]).
 //! - [`planner`]: parts that share no operator are solved apart, and equal ones once.
 //! - [`certificate`], [`verify`]: the choice with its proof, and a check of both that shares no code with the solver.
+//! - [`mod@cover`], [`cover_verify`]: the same choice where an operator may be computed in several kernels.
 //!
 //! Source: "FusionStitching" (Long, Yang, Lin), §4.1.
 
 pub mod branch;
 pub mod certificate;
-
+pub mod cover;
+pub mod cover_verify;
 pub mod cycles;
 pub mod dag;
 pub mod greedy;

@@ -3,6 +3,7 @@
 mod breaking;
 mod brute;
 mod certificate;
+mod cover;
 mod encoder;
 mod exact;
 mod folders;

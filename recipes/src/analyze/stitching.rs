@@ -3,6 +3,7 @@
 
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
+use crate::pipeline::variants::cover_plan::StateCover;
 use crate::pipeline::variants::fusion_plan::Planning;
 use crate::pipeline::variants::programs;
 use crate::pipeline::variants::stitching::{Chosen, StatePlan, stitching};
@@ -42,6 +43,10 @@ pub struct StateStitching {
     pub bound_ps: i64,
     pub proven: bool,
     pub greedy_ps: i64,
+    /// What the best packing saves, in which each unit is in one kernel; the plan is a cover if that saves more.
+    pub packing_ps: i64,
+    /// Units that several kernels compute.
+    pub repeated: usize,
     pub patterns: Vec<PatternRow>,
     pub candidates: CandidateCounts,
     /// The problem and its certificate: units by number, in execution order.
@@ -72,6 +77,8 @@ pub struct ProblemRow {
 #[derive(Clone, Debug, Serialize)]
 pub struct PatternRow {
     pub units: Vec<String>,
+    /// Those of them that another kernel computes too.
+    pub again: Vec<String>,
     pub found: String,
     pub saved_bytes: u64,
     pub saved_launches: u64,
@@ -103,9 +110,11 @@ fn state(plan: &StatePlan) -> StateStitching {
         units: plan.units.len(),
         kernels: plan.kernels(),
         unique_kernels: plan.unique(),
-        saved_ps: plan.plan.total,
-        bound_ps: plan.plan.bound,
-        proven: plan.plan.is_proven(),
+        saved_ps: plan.saved(),
+        bound_ps: plan.cover.as_ref().map_or(plan.plan.bound, |cover| cover.bound),
+        proven: plan.is_proven(),
+        packing_ps: plan.plan.total,
+        repeated: plan.cover.as_ref().map_or(0, StateCover::repeated),
         greedy_ps: plan.plan.greedy_total,
         patterns: plan.chosen.iter().map(|chosen| row(plan, chosen)).collect(),
         candidates: CandidateCounts {
@@ -129,6 +138,7 @@ fn state(plan: &StatePlan) -> StateStitching {
 fn row(plan: &StatePlan, chosen: &Chosen) -> PatternRow {
     PatternRow {
         units: chosen.units.iter().map(|unit| plan.units[*unit as usize].0.clone()).collect(),
+        again: chosen.again.iter().map(|unit| plan.units[*unit as usize].0.clone()).collect(),
         found: match chosen.source {
             CandidateSource::Rung(rung) => format!("rung {}", rung + 1),
             CandidateSource::Part(rung) => format!("part of rung {}", rung + 1),
@@ -140,6 +150,11 @@ fn row(plan: &StatePlan, chosen: &Chosen) -> PatternRow {
         score_ps: chosen.score_ps,
         structure: chosen.structure + 1,
     }
+}
+
+/// The name of a unit in a pattern, marked where another kernel computes it too.
+fn named(unit: &str, again: &[String]) -> String {
+    if again.iter().any(|other| other == unit) { format!("{unit} (again)") } else { unit.to_string() }
 }
 
 fn microseconds(ps: i64) -> String {
@@ -160,7 +175,7 @@ pub fn text(found: &Stitching, colour: bool) -> String {
         ]);
         for row in &state.patterns {
             table.row(vec![
-                Cell::text(row.units.join(" + ")),
+                Cell::text(row.units.iter().map(|u| named(u, &row.again)).collect::<Vec<_>>().join(" + ")),
                 Cell::text(if row.is_complex { format!("{}, complex", row.found) } else { row.found.clone() }),
                 Cell::text(row.saved_bytes.to_string()),
                 Cell::text(row.saved_launches.to_string()),
@@ -168,6 +183,10 @@ pub fn text(found: &Stitching, colour: bool) -> String {
                 Cell::text(format!("#{}", row.structure)),
             ]);
         }
+        let repeated = match state.repeated {
+            0 => String::new(),
+            n => format!("; {n} units are computed in several kernels, without which a plan saves {} us", microseconds(state.packing_ps)),
+        };
         let CandidateCounts { asked, asked_unique, refused, kept, negative, not_convex } = state.candidates;
         let proof = if state.proven {
             "proven: no plan of these candidates saves more".to_string()
@@ -176,7 +195,7 @@ pub fn text(found: &Stitching, colour: bool) -> String {
         };
         let _ = write!(
             out,
-            "\n{}{}: {} units, {} kernels ({} of them stitched, {} distinct)\n{}  saves {} us, {proof}; greedy on the same scores saves {} us ({:+.1}%)\n  {kept} candidates; {asked} sets of units were asked about, {asked_unique} distinct ones; {refused} have no kernel, {negative} save nothing, {not_convex} would wait for themselves\n",
+            "\n{}{}: {} units, {} kernels ({} of them stitched, {} distinct)\n{}  saves {} us, {proof}{repeated}; greedy on the same scores saves {} us ({:+.1}%)\n  {kept} candidates; {asked} sets of units were asked about, {asked_unique} distinct ones; {refused} have no kernel, {negative} save nothing, {not_convex} would wait for themselves\n",
             state.state,
             if state.times > 1 { format!(", {} times", state.times) } else { String::new() },
             state.units,

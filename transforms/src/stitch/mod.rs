@@ -8,12 +8,14 @@
 //! - [`on_chip`]: how results within a pattern share a block's memory.
 //! - [`pattern`]: bytes that a pattern saves, whether what it hands on fits on chip, and its structure.
 //!
-//! - [`mod@candidates`]: those patterns of a program of which composition or fusion makes one kernel ([`kernel`]); [`pass`] makes it.
+//! - [`mod@candidates`]: those patterns of a program of which composition or fusion makes one kernel ([`kernel`]).
+//! - [`pass`]: makes it, and computes units [`mod@again`] for patterns that hold them beside others.
 //!
 //! Nothing is timed or chosen here.
 //!
 //! *Source*: "FusionStitching" (Long, Yang, Lin), §4.2 (Algorithms 1 and 2) and §4.3 (scores).
 
+pub mod again;
 pub mod candidates;
 pub mod classes;
 pub mod explore;

@@ -4,11 +4,13 @@
 //! a plan {s, t}: t = map a [..] … s = map b [..] (reads t)   →   ts = map [..] of a, b
 //! ```
 //!
-//! *Legal when* composition or fusion makes one kernel of all units of a pattern; both check that.
+//! *Legal when* composition or fusion makes one kernel of all units of a pattern; both check that. What a pattern computes again is cloned
+//! for it first ([`super::again`]).
 //! *Moves less because* the plan says so: its patterns were chosen by the bytes and launches that they save.
 //! *Not handled*: patterns of which other patterns have taken a unit; they stay as they are.
 //! Source: "FusionStitching" (Long, Yang, Lin), sections 4 and 5.1.
 
+use super::again::{again as compute_again, clone_name};
 use super::candidates::candidates;
 use super::explore::GrowthLimits;
 use super::kernel::kernel;
@@ -22,8 +24,10 @@ use std::collections::{BTreeSet, HashMap};
 /// Makes one kernel of each pattern that is still whole in the program, or in the body of a loop.
 #[derive(Clone, Debug, Default)]
 pub struct Stitch {
-    /// The names of the units of each pattern. No unit is in two patterns.
+    /// The names of the units of each pattern. No unit is in two patterns, unless one computes it again.
     pub patterns: Vec<Vec<String>>,
+    /// By pattern, as far as there are any: the units that it computes for itself, if others need them too.
+    pub again: Vec<Vec<String>>,
 }
 
 /// The name of the pass in logs.
@@ -39,7 +43,12 @@ impl Pass for Stitch {
         let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
         units.iter().enumerate().for_each(|(n, (_, _, name))| places.entry(name).or_default().push(n));
         let mut refusals = Vec::new();
-        for pattern in &self.patterns {
+        for (number, named) in self.patterns.iter().enumerate() {
+            let again = self.again.get(number).map_or(&[][..], Vec::as_slice);
+            // A clone stands for its unit.
+            let own =
+                |name: &String| Some(clone_name(name, number)).filter(|clone| again.contains(name) && places.contains_key(clone.as_str()));
+            let pattern = &named.iter().map(|name| own(name).unwrap_or_else(|| name.clone())).collect::<Vec<String>>();
             let places: BTreeSet<usize> = pattern.iter().filter_map(|name| places.get(name.as_str())).flatten().copied().collect();
             let found: Vec<_> = places.into_iter().map(|n| units[n]).collect();
             // A pattern that was made is one unit.
@@ -48,11 +57,27 @@ impl Pass for Stitch {
                 continue;
             }
             let site = Site { state: *state, units: found.iter().map(|(_, node, _)| *node).collect() };
+            // The last one first: it may read another one that is computed again.
+            let mut twice = found.iter().rev().filter(|(_, _, unit)| again.iter().any(|name| name == unit));
+            let cloned = twice.find_map(|(_, node, _)| match compute_again(program, *state, *node, &site.units, number) {
+                Ok(None) => None,
+                Ok(Some(patch)) if context.barred.has(&patch.summary) => Some(Err(Reason::FoundWrong)),
+                Ok(Some(patch)) => Some(Ok(patch)),
+                Err(reason) => Some(Err(reason)),
+            });
+            match cloned {
+                Some(Ok(patch)) => return Ok(Rewritten::patch(patch)),
+                Some(Err(reason)) => {
+                    refusals.push(refusal(&site, pattern, reason));
+                    continue;
+                }
+                None => {}
+            }
             match kernel(program, &site) {
                 Ok((patch, _)) if context.barred.has(&patch.summary) => refusals.push(refusal(&site, pattern, Reason::FoundWrong)),
                 Ok((patch, cluster)) => {
                     let made = patch.edits.iter().flat_map(|edit| &edit.insert).map(|unit| unit.name().to_string());
-                    let stitched = made.map(|kernel| Stitched { kernel, units: pattern.clone() }).collect();
+                    let stitched = made.map(|kernel| Stitched { kernel, units: named.clone() }).collect();
                     return Ok(Rewritten::patch(patch).with(Facts {
                         kernels: cluster.into_iter().collect(),
                         stitched,
@@ -88,7 +113,7 @@ impl Stitch {
                 }
             }
         }
-        Stitch { patterns }
+        Stitch { patterns, again: vec![] }
     }
 }
 

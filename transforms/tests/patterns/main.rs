@@ -6,3 +6,4 @@ mod copies;
 mod cross_layer;
 mod fusion;
 mod group;
+mod stitch;

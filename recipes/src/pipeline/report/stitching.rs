@@ -98,7 +98,7 @@ fn of_loop(state: &StatePlan, separate: Option<f64>, stitched: Option<f64>) -> S
         units: state.patterns().into_iter().map(|units| format!("({})", units.join(" + "))).collect(),
         saved_bytes: Bytes(sum(|saving| saving.bytes)),
         saved_launches: sum(|saving| saving.launches),
-        score: predicted(state.plan.total as f64 / MS),
+        score: predicted(state.saved() as f64 / MS),
         separate: separate.map(measured),
         stitched: stitched.map(measured),
     }

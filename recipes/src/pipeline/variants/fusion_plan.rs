@@ -61,7 +61,8 @@ impl FusionPlan {
 
     /// The pass that makes the plan's kernels.
     pub fn pass(&self) -> Stitch {
-        Stitch { patterns: self.plans.iter().flat_map(StatePlan::patterns).collect() }
+        let patterns = self.plans.iter().flat_map(StatePlan::patterns).collect();
+        Stitch { patterns, again: self.plans.iter().flat_map(StatePlan::again).collect() }
     }
 
     /// The same plan, once its kernels are made.
@@ -72,7 +73,7 @@ impl FusionPlan {
     /// Candidates of all states and loops, and whether every plan is proven to be the best of them.
     pub fn proof(&self) -> (usize, bool) {
         let candidates = self.plans.iter().map(|plan| plan.problem.patterns.len()).sum();
-        (candidates, self.plans.iter().all(|plan| plan.plan.is_proven()))
+        (candidates, self.plans.iter().all(StatePlan::is_proven))
     }
 
     /// What a choice among programs is relative to because of this plan, in a sentence.

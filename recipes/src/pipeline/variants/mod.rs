@@ -2,6 +2,7 @@
 
 pub mod candidate_set;
 pub mod checked_programs;
+pub mod cover_plan;
 pub mod folder_name;
 pub mod fusion_plan;
 pub mod gemm_fusion;

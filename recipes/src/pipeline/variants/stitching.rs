@@ -1,6 +1,7 @@
 //! Plans which units of a program become one kernel: candidates that its passes can make, chosen by the model's scores, proven.
 
 use super::candidate_set::CandidateSet;
+use super::cover_plan::{StateCover, state_cover};
 use crate::pipeline::PipelineError;
 use layouts::packing::problem::{FusionPattern, PackingProblem};
 use layouts::packing::score::ScoreModel;
@@ -20,6 +21,8 @@ pub struct Chosen {
     pub score_ps: i64,
     /// Patterns with equal numbers are the same kernel.
     pub structure: usize,
+    /// Units that it computes although another kernel computes them too.
+    pub again: Vec<u32>,
 }
 
 /// The plan of one state, or of the body of a loop.
@@ -34,6 +37,8 @@ pub struct StatePlan {
     pub units: Vec<(String, AccessClass)>,
     pub problem: PackingProblem,
     pub plan: PackingPlan,
+    /// The plan in which units are computed in several kernels, if it saves more than the packing: then its patterns are chosen.
+    pub cover: Option<StateCover>,
     pub chosen: Vec<Chosen>,
     /// Sets of units that were offered to the passes, distinct structures among them, and refusals.
     pub asked: usize,
@@ -44,7 +49,10 @@ pub struct StatePlan {
 impl StatePlan {
     /// Kernels of the state when the plan is carried out.
     pub fn kernels(&self) -> usize {
-        self.units.len() - self.chosen.iter().map(|chosen| chosen.units.len() - 1).sum::<usize>()
+        match &self.cover {
+            Some(cover) => cover.kernels,
+            None => self.units.len() - self.chosen.iter().map(|chosen| chosen.units.len() - 1).sum::<usize>(),
+        }
     }
 
     /// Distinct kernels among those that the plan makes.
@@ -62,8 +70,26 @@ impl StatePlan {
 
     /// The names of the units of each pattern.
     pub fn patterns(&self) -> Vec<Vec<String>> {
-        let names = |chosen: &Chosen| chosen.units.iter().map(|unit| self.units[*unit as usize].0.clone()).collect();
-        self.chosen.iter().map(names).collect()
+        self.chosen.iter().map(|chosen| self.names(&chosen.units)).collect()
+    }
+
+    /// The names of the units that each pattern computes although another kernel computes them too.
+    pub fn again(&self) -> Vec<Vec<String>> {
+        self.chosen.iter().map(|chosen| self.names(&chosen.again)).collect()
+    }
+
+    fn names(&self, units: &[u32]) -> Vec<String> {
+        units.iter().map(|unit| self.units[*unit as usize].0.clone()).collect()
+    }
+
+    /// Whether no plan of the candidates saves more.
+    pub fn is_proven(&self) -> bool {
+        self.cover.as_ref().map_or(self.plan.is_proven(), StateCover::is_proven)
+    }
+
+    /// Picoseconds that the plan saves.
+    pub fn saved(&self) -> i64 {
+        self.cover.as_ref().map_or(self.plan.total, |cover| cover.saved)
     }
 }
 
@@ -127,20 +153,33 @@ fn state_plan(
     let problem = PackingProblem::new(dag, patterns);
     let plan = plan(&problem, PackingLimits::default());
     verify(&problem, &plan.certificate).map_err(|e| internal(&e))?;
+    let cover = match set {
+        CandidateSet::All => state_cover(&graph.graph, &problem, &plan, model, times)?,
+        _ => None,
+    };
     let mut structures: Vec<String> = Vec::new();
     let mut chosen = Vec::new();
-    for pattern in &plan.chosen {
-        let members = &problem.patterns[*pattern as usize].members;
-        let Some((source, units, saving, score)) = sources.iter().find(|(_, other, _, _)| other == members) else { continue };
+    let packed = || plan.chosen.iter().map(|pattern| (problem.patterns[*pattern as usize].members.clone(), vec![], None));
+    let patterns: Vec<(Vec<u32>, Vec<u32>, Option<u64>)> = match &cover {
+        Some(cover) => cover.patterns.iter().map(|p| (p.units.clone(), p.again.clone(), Some(p.bytes))).collect(),
+        None => packed().collect(),
+    };
+    for (members, again, bytes) in patterns {
+        let Some((source, units, saving, score)) = sources.iter().find(|(_, other, _, _)| *other == members) else { continue };
+        let saving = Saving { bytes: bytes.unwrap_or(saving.bytes), ..*saving };
+        let score = match bytes {
+            Some(bytes) => model.score(bytes, saving.launches, 0).saturating_mul(times as i64),
+            None => *score,
+        };
         let text = structure(&graph.graph, units);
         let number = structures.iter().position(|known| *known == text).unwrap_or(structures.len());
         if number == structures.len() {
             structures.push(text);
         }
-        chosen.push(Chosen { units: units.clone(), source: *source, saving: *saving, score_ps: *score, structure: number });
+        chosen.push(Chosen { units: units.clone(), source: *source, saving, score_ps: score, structure: number, again });
     }
     let units = graph.names.iter().cloned().zip(graph.graph.operators.iter().map(|operator| operator.class)).collect();
     let (asked, asked_unique, refused) = (found.asked, found.unique, found.refused);
     let is_loop = repeated.is_some();
-    Ok(StatePlan { state: name, times, is_loop, units, problem, plan, chosen, asked, asked_unique, refused })
+    Ok(StatePlan { state: name, times, is_loop, units, problem, plan, cover, chosen, asked, asked_unique, refused })
 }
