@@ -53,11 +53,13 @@ pub struct Solved {
     pub pivots: usize,
 }
 
-/// An open part: its place in the tree, and which variables are fixed to what.
+/// An open part: its place in the tree, which variables are fixed to what, and what is known of the part that it is in.
 struct Open {
     node: u32,
     fixed: Vec<Option<bool>>,
     bound: i128,
+    /// The prices that give the bound.
+    prices: Vec<(u32, i64)>,
 }
 
 struct Search<'a> {
@@ -83,19 +85,26 @@ pub fn maximise(program: Program, start: Vec<u32>, (nodes, pivots): (usize, usiz
     let total = start.iter().map(|v| program.weights[*v as usize]).sum();
     let free = vec![None; program.weights.len()];
     let mut search = Search { program, columns, best: (total, start), tree: vec![BranchNode::Bounded(Vec::new())], lazy, pivots: 0 };
-    let mut waiting = vec![Open { node: 0, fixed: free, bound: i128::MAX }];
+    let mut waiting = vec![Open { node: 0, fixed: free, bound: i128::MAX, prices: Vec::new() }];
     let mut unproven: i128 = i128::MIN;
     while let Some(open) = waiting.pop() {
         let stop = search.tree.len() >= nodes || search.pivots >= pivots;
         let (own, split) = search.look(&open.fixed, open.node, pivots, stop);
+        // A choice that is fixed only lowers the bound that prices give, so that those of the whole part hold here, too.
         let bound = own.min(open.bound);
+        if bound < own {
+            search.tree[open.node as usize] = BranchNode::Bounded(open.prices.clone());
+        }
         if whole(bound) <= search.best.0 {
             continue;
         }
         let Some((variable, prefer)) = split else {
-            // The proof has the part's own prices.
-            unproven = unproven.max(own);
+            unproven = unproven.max(bound);
             continue;
+        };
+        let prices = match &search.tree[open.node as usize] {
+            BranchNode::Bounded(prices) => prices.clone(),
+            BranchNode::Split { .. } => Vec::new(),
         };
         let first = search.tree.len() as u32;
         search.tree.extend([BranchNode::Bounded(Vec::new()), BranchNode::Bounded(Vec::new())]);
@@ -103,7 +112,7 @@ pub fn maximise(program: Program, start: Vec<u32>, (nodes, pivots): (usize, usiz
         let part = |taken: bool| {
             let mut fixed = open.fixed.clone();
             fixed[variable as usize] = Some(taken);
-            Open { node: if taken { first } else { first + 1 }, fixed, bound }
+            Open { node: if taken { first } else { first + 1 }, fixed, bound, prices: prices.clone() }
         };
         // The last one waiting is looked at first.
         waiting.extend([part(!prefer), part(prefer)]);
@@ -157,7 +166,9 @@ impl Search<'_> {
                 by_value.then(worth(*b).cmp(&worth(*a))).then(free[*a].cmp(&free[*b]))
             };
             let split = (0..free.len()).min_by(least).map(|n| (free[n], true));
-            return (bound, split);
+            // A row that only variables mend which others rule out: without these it is broken.
+            let ruled_out = || conflicts.first().map(|(variable, _)| (*variable, false));
+            return (bound, split.or_else(ruled_out));
         }
     }
 
