@@ -261,7 +261,7 @@ functions! {
         value: f64::atan,
         flop: 1,
         roundings: FUNCTION,
-        growth: Growth::Bounded,
+        growth: Growth::Linear,
         derivative: ScalarDerivative::Pull(|seed, x, _| seed / (Scalar::Const(1.0) + x.clone() * x.clone())),
         code: Code::Called { c: each("__builtin_atan(x)", "__builtin_atanf(x)"), cuda: each("atan(x)", "atanf(x)") },
         domain: (-10.0, 10.0),
