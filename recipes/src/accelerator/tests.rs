@@ -158,6 +158,18 @@ proptest! {
     }
 }
 
+/// Rows are given up that no step reads any more: those that strides of all readers pass over, and those that a step would read which has
+/// nothing to make in the last strips of a tile, or in a strip that keeps none.
+#[test]
+fn rows_that_nobody_reads_are_given_up() {
+    for (seed, capacity) in [(16694450906912243024, 229), (13628118388492453936, 248)] {
+        let plan = partition(&random_network(seed), capacity).unwrap();
+        let moves = Moves::of(&plan.steps, &plan.groups, capacity).unwrap();
+        let traffic = simulate(&plan.steps, &moves, capacity).unwrap();
+        assert_eq!(traffic.moved(), plan.groups.iter().map(|g| g.price.moved).sum::<u64>());
+    }
+}
+
 /// The certificate names a way to a cut that the verifier's floors rule out: it cannot matter, so nothing is wrong.
 #[test]
 fn a_way_that_cannot_end_below_the_bound_is_not_compared() {

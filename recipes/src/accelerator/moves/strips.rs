@@ -26,6 +26,9 @@ impl Writer<'_> {
     }
 
     fn turn(&mut self, step: usize, turn: &Turn<'_>, resident: (usize, &[usize]), rows: &mut Rows) -> Result<(), NoRoom> {
+        if turn.afresh {
+            std::mem::take(rows).into_values().flat_map(BTreeMap::into_values).for_each(|piece| self.release(piece));
+        }
         for (tensor, from, columns) in turn.loads {
             let channels = Span::new(0, self.channels(*tensor));
             for row in from.begin..from.end {

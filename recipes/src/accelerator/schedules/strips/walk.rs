@@ -7,6 +7,9 @@ use super::super::super::steps::{ChannelDependence, FusedStep, FusedSteps};
 /// What one step does in one strip of one tile.
 pub struct Turn<'a> {
     pub step: usize,
+    /// Whether nothing on chip is used any more: a tile begins, or a strip that finds no rows of the strip before. Steps that have nothing
+    /// to make in a strip free nothing, so rows that only they read may still be there.
+    pub afresh: bool,
     /// Tensors, rows and columns that are loaded before.
     pub loads: &'a [(usize, Span, Span)],
     /// The rows and columns of the output that are made.
@@ -67,6 +70,8 @@ pub struct Walk<'a> {
     /// By step of the group: numbers of its inputs, sides and output among the states.
     reads: Vec<(Vec<usize>, Vec<usize>)>,
     pub(super) outputs: Vec<usize>,
+    /// No step has run since what was on chip was given up.
+    afresh: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -90,6 +95,7 @@ impl<'a> Walk<'a> {
             reads: steps.steps[group.begin..group.end].iter().map(step).collect(),
             outputs: steps.steps[group.begin..group.end].iter().map(|s| number(&s.output)).collect(),
             states: tensors.iter().map(state).collect(),
+            afresh: true,
         }
     }
 
@@ -117,6 +123,7 @@ impl<'a> Walk<'a> {
 
     /// The columns of every tensor in this tile, from the results to the inputs, and the last row that each needs.
     pub(super) fn begin_tile(&mut self, tile: usize, tiles: usize) {
+        self.afresh = true;
         for state in &mut self.states {
             let Some(shape) = state.shape else { continue };
             state.own = Span::new(shape.columns * tile / tiles, shape.columns * (tile + 1) / tiles);
@@ -143,6 +150,7 @@ impl<'a> Walk<'a> {
 
     /// The rows of every tensor in this strip.
     pub(super) fn begin_strip(&mut self, strip: usize, strips: usize, kept: bool) {
+        self.afresh |= !kept;
         for state in &mut self.states {
             let rows = if state.leaving { state.rows() } else { 0 };
             (state.begin, state.end) = (rows * strip / strips, rows * (strip + 1) / strips);
@@ -226,8 +234,12 @@ impl<'a> Walk<'a> {
         let columns = state.columns;
         let mut frees = Vec::new();
         self.states[output].made = rows.end;
+        let made = &mut self.states[output];
         if passes {
-            self.states[output].low = rows.end;
+            made.low = rows.end;
+        } else if made.low > rows.begin {
+            // Strides of its readers pass over its first rows.
+            frees.push((made.tensor, made.low.min(rows.end)));
         }
         for read in reads {
             let needed = self.needed(&self.states[read], step, kept);
@@ -237,7 +249,8 @@ impl<'a> Walk<'a> {
                 frees.push((state.tensor, state.low));
             }
         }
-        turn(&Turn { step, loads: &loads, rows, columns, stored, passes, in_place, frees: &frees });
+        let afresh = std::mem::take(&mut self.afresh);
+        turn(&Turn { step, afresh, loads: &loads, rows, columns, stored, passes, in_place, frees: &frees });
     }
 
     /// Elements on chip.
