@@ -33,9 +33,17 @@ pub struct MicroKernel {
     pub last_is_partial: bool,
     /// What follows the sums: C of its statements, and the elements that it touches.
     pub epilogue: Option<(String, Vec<EpilogueStrides>)>,
-    /// Vectors that are brought near in each step of the depth, at a distance from the factor of vectors that a caller gives: those of a
-    /// later call. None where the factor is near anyway.
-    pub brings: i64,
+    /// Vectors that are brought near at a distance from the factor of vectors that a caller gives: those of a later call.
+    pub brings: Option<Brought>,
+}
+
+/// What a micro-kernel asks for while it multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Brought {
+    /// Vectors for each step of the depth that asks.
+    pub vectors: i64,
+    /// Of the steps of a round, one of so many asks.
+    pub every: i64,
 }
 
 /// Distances between the elements that an epilogue touches for rows, vectors and lanes.
@@ -49,6 +57,11 @@ pub struct EpilogueStrides {
 
 /// Steps of the depth in one round of the innermost loop.
 const STEPS: i64 = 4;
+
+/// Steps of a round of the innermost of some loops over the depth.
+pub fn steps_of_round(depth: &[DepthLoop]) -> i64 {
+    depth.last().map_or(1, |d| d.count.min(STEPS))
+}
 
 impl MicroKernel {
     fn each_row(&self) -> impl Iterator<Item = (i64, i64, i64)> + '_ {
@@ -94,7 +107,7 @@ impl MicroKernel {
         let pointer = |(n, place): (usize, &EpilogueStrides)| format!(", {}real *t{n}", if place.is_written { "" } else { "const " });
         let touched: String = self.epilogue.iter().flat_map(|(_, places)| places).enumerate().map(pointer).collect();
         let result = if self.epilogue.is_none() { ", real *restrict c, int64_t add" } else { "" };
-        let ahead = if self.brings > 0 { ", int64_t ahead" } else { "" };
+        let ahead = if self.brings.is_some() { ", int64_t ahead" } else { "" };
         let parameters = format!("const real *restrict w, const real *restrict s{result}, real scale, int64_t lanes{touched}{ahead}");
         let text =
             format!("#ifndef {guard}\n#define {guard}\nstatic __attribute__((noinline)) void {name}({parameters})\n{{\n{body}}}\n#endif\n");
@@ -104,7 +117,7 @@ impl MicroKernel {
     /// Loops over the depth from a level on.
     fn nest(&self, body: &mut String, level: usize, indent: &str) {
         let Some(DepthLoop { count, strides: [w, s] }) = self.depth.get(level).copied() else {
-            self.step(body, indent, [0, 0]);
+            self.step(body, indent, 0, [0, 0]);
             return;
         };
         if level + 1 < self.depth.len() {
@@ -121,18 +134,18 @@ impl MicroKernel {
             let _ = writeln!(body, "{indent}for (int64_t d{level} = 0; d{level} < {rounds}; ++d{level}, w += {far_w}, s += {far_s}) {{");
             let inner = format!("{indent}    ");
             for step in 0..STEPS {
-                self.step(body, &inner, [step * w, step * s]);
+                self.step(body, &inner, step, [step * w, step * s]);
             }
             let _ = writeln!(body, "{indent}}}");
         }
         for step in 0..count - rounds * STEPS {
-            self.step(body, indent, [step * w, step * s]);
+            self.step(body, indent, step, [step * w, step * s]);
         }
     }
 
-    /// One step of the depth, at a distance from where the factors are.
-    fn step(&self, body: &mut String, indent: &str, [w, s]: [i64; 2]) {
-        for n in 0..self.brings {
+    /// One step of the depth: its number in the round, and its distance from where the factors are.
+    fn step(&self, body: &mut String, indent: &str, number: i64, [w, s]: [i64; 2]) {
+        for n in 0..self.brings.filter(|b| number % b.every == 0).map_or(0, |b| b.vectors) {
             let _ = writeln!(body, "{indent}BRING_NEAR(w + ahead + {});", w + n * self.vector[0]);
         }
         for v in 0..self.vectors {

@@ -27,7 +27,7 @@ use crate::register_block;
 use crate::target::cpu::dialect::CPrinter;
 use copies::PackedFactor;
 use epilogue::{DirectEpilogue, Touched};
-use micro::{DepthLoop, EpilogueStrides, MicroKernel};
+use micro::{Brought, DepthLoop, EpilogueStrides, MicroKernel, steps_of_round};
 pub use operand::DirectOperand;
 use sdfg::{Expr, Scalar};
 use std::cmp::Reverse;
@@ -41,6 +41,8 @@ const NEAR: i64 = 16 << 10;
 const NEIGHBOURS: i64 = 4;
 /// Bytes of vectors that stay in the second cache while rows pass.
 const FAR: i64 = 512 << 10;
+/// Bytes of a factor that is in no second cache when a step comes to it: what other kernels read has passed since.
+const DISTANT: i64 = 256 << 10;
 
 /// An index of a product, or several that are walked as one.
 #[derive(Clone, Debug)]
@@ -271,11 +273,20 @@ impl CPrinter<'_> {
         let row = |t: usize| [0, 1].map(|n| rows.get(n).map_or(0, |a| a.stride(t)));
         let copied = |t: usize| operands[t].is_copied() || (t == v && packed.is_some());
         let whole = [v, s].map(|t| !partial || copied(t) || self.has_room(&operands[t].element));
+        let steps: Vec<DepthLoop> = depth.iter().map(|d| DepthLoop { count: d.most, strides: [d.stride(v), d.stride(s)] }).collect();
+        let panel = depth.iter().map(|d| d.most).product::<i64>() * lanes * 4 * block.vectors;
+        // The blocks of rows that one panel of vectors meets ask for the next panel together, each for vectors of other steps.
+        let of_factor = self.tensor(&operands[v].element.data)?.shape.iter().product::<i64>() * 4;
+        let in_memory = packed.is_some() || (!operands[v].is_copied() && self.is_given(&operands[v].element.data));
+        let calls = [0, 1].map(|n| rows.get(n).map_or(1, |a| (a.most + block.rows[n] - 1) / block.rows[n])).iter().product::<i64>()
+            * rows.iter().skip(2).map(|a| a.most).product::<i64>();
+        let every = calls.min(steps_of_round(&steps));
+        let brings = (in_memory && !both && panel > NEAR && of_factor > DISTANT).then_some(every);
         let kernel = |height: [i64; 2], vectors: i64| MicroKernel {
             lanes,
             vectors,
             rows: height,
-            depth: depth.iter().map(|d| DepthLoop { count: d.most, strides: [d.stride(v), d.stride(s)] }).collect(),
+            depth: steps.clone(),
             vector: [apart(v), lane.stride(v)],
             row: row(s),
             whole,
@@ -292,7 +303,7 @@ impl CPrinter<'_> {
                 };
                 (e.text.clone(), e.touched.iter().enumerate().map(place).collect())
             }),
-            brings: 0,
+            brings: brings.map(|every| Brought { vectors, every }),
         };
         if let Some(ragged) = depth.iter().find(|d| d.is_ragged()) {
             return Err(self.unsupported(format!("`{}` is summed in tiles of different sizes", ragged.indices[0])));
@@ -336,7 +347,6 @@ impl CPrinter<'_> {
         let plain = |axis: &ProductAxis| (axis.count.clone(), 1, all().map(|t| axis.stride(t)).collect::<Vec<i64>>());
         let of_vectors = (count, block.vectors, all().map(apart).collect::<Vec<i64>>());
         let mut order: Vec<(String, i64, Vec<i64>)> = loops.iter().chain(&across).map(plain).collect();
-        let panel = depth.iter().map(|d| d.most).product::<i64>() * lanes * 4 * block.vectors;
         let outside = panel <= NEAR || panel * (vectors + block.vectors - 1) / block.vectors > FAR;
         let (mut at_vectors, mut at_rows) = (0, [None; 2]);
         if outside {
@@ -354,7 +364,13 @@ impl CPrinter<'_> {
             at_vectors = order.len();
             order.push(of_vectors);
         }
+        // Blocks of rows that have met a panel, or all panels of the tile where these are the innermost loop: the loops that are counted.
+        let end = order.len() - usize::from(!outside);
+        let counted = end - rows.len()..end;
         for (n, (count, step, _)) in order.iter().enumerate() {
+            if brings.is_some() && !rows.is_empty() && n == counted.start {
+                self.line(level + 1 + n, "int64_t met = 0;");
+            }
             self.line(level + 1 + n, format!("for (int64_t x{n} = 0; x{n} < {count}; x{n} += {step}) {{"));
             if *step > 1 {
                 self.line(level + 2 + n, format!("const int64_t h{n} = min_of({step}, {count} - x{n});"));
@@ -376,7 +392,17 @@ impl CPrinter<'_> {
         let (add, scale) = (self.adds(&results[0], &[])?, value(&scale, self));
         let result = if epilogue.is_some() { String::new() } else { format!(", {}, {add}", place("c", 2)) };
         let touched: String = (3..results.len() + 2).map(|t| format!(", {}", place(&format!("t{}", t - 3), t))).collect();
-        let arguments = format!("({}, {}{result}, {scale}, {valid}{touched});", place("w", v), place("s", s));
+        let next = apart(v) * if outside { block.vectors } else { vectors };
+        let ahead = match brings {
+            None => "",
+            Some(_) if rows.is_empty() => &format!(", {next}"),
+            Some(every) => {
+                let step = steps.last().map_or(0, |d| d.strides[0]);
+                self.line(inner, format!("const int64_t ahead = met < {every} ? {next} + met * {step} : 0;"));
+                ", ahead"
+            }
+        };
+        let arguments = format!("({}, {}{result}, {scale}, {valid}{touched}{ahead});", place("w", v), place("s", s));
         let of_lane = ProductAxis { most: vectors, last: (lane.last + lanes - 1) / lanes, ..lane.clone() };
         let heights_of = [heights(rows.first(), block.rows[0]), heights(rows.get(1), block.rows[1])];
         let wide = heights(Some(beside.as_ref().unwrap_or(&of_lane)), block.vectors);
@@ -398,6 +424,9 @@ impl CPrinter<'_> {
             }
         }
         for n in (0..order.len()).rev() {
+            if brings.is_some() && !rows.is_empty() && n + 1 == counted.end {
+                self.line(level + 2 + n, "++met;");
+            }
             self.line(level + 1 + n, "}");
         }
         self.line(level, "}");

@@ -13,7 +13,7 @@
 //! convolutions that are none of these, are direct.
 
 use super::epilogue::{DirectEpilogue, Touched};
-use super::micro::{DepthLoop, EpilogueStrides, MicroKernel};
+use super::micro::{Brought, DepthLoop, EpilogueStrides, MicroKernel};
 use super::{DirectOperand, ProductAxis};
 use crate::emit::printer::Prepared;
 use crate::emit::scalar::{constant, integer, value};
@@ -360,7 +360,7 @@ impl CPrinter<'_> {
                     out: [lanes, 1],
                     last_is_partial: true,
                     epilogue: None,
-                    brings,
+                    brings: (brings > 0).then_some(Brought { vectors: brings, every: 1 }),
                 };
                 let (name, text) = kernel.code();
                 self.functions.insert(name.clone(), text);
