@@ -14,6 +14,7 @@ use super::order::OperatorOrder;
 use super::problem::PackingProblem;
 use crate::model::cost::Cost;
 use fixedbitset::FixedBitSet;
+use petgraph::unionfind::UnionFind;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
@@ -176,58 +177,50 @@ fn best_legal(problem: &PackingProblem, chosen: Vec<u32>, greedy: &[u32]) -> Vec
     if problem.total(&by_score) >= problem.total(greedy) { by_score } else { greedy.to_vec() }
 }
 
-/// The parts: patterns that overlap, directly or through others.
+/// The parts: patterns that overlap, directly or through others; by their first operator.
 fn groups(problem: &PackingProblem) -> Vec<Group> {
-    let mut parent: Vec<u32> = (0..problem.dag.operators() as u32).collect();
-    for pattern in &problem.patterns {
-        for pair in pattern.members.windows(2) {
-            let (a, b) = (root(&mut parent, pair[0]), root(&mut parent, pair[1]));
-            parent[a.max(b) as usize] = a.min(b);
-        }
-    }
-    let mut by_root: BTreeMap<u32, Group> = BTreeMap::new();
+    let chains = problem.patterns.iter().map(|pattern| pattern.members.as_slice());
+    let first = least_of_sets(problem.dag.operators(), chains);
+    let mut by_first: BTreeMap<u32, Group> = BTreeMap::new();
     for (n, pattern) in problem.patterns.iter().enumerate() {
-        let at = root(&mut parent, pattern.members[0]);
-        by_root.entry(at).or_insert_with(|| Group { patterns: vec![], operators: vec![] }).patterns.push(n as u32);
+        let at = first[pattern.members[0] as usize];
+        by_first.entry(at).or_insert_with(|| Group { patterns: vec![], operators: vec![] }).patterns.push(n as u32);
     }
     for operator in problem.dag.order() {
-        let at = root(&mut parent, *operator);
-        by_root.entry(at).and_modify(|group| group.operators.push(*operator));
+        by_first.entry(first[*operator as usize]).and_modify(|group| group.operators.push(*operator));
     }
-    by_root.into_values().collect()
+    by_first.into_values().collect()
 }
 
-fn root(parent: &mut [u32], mut of: u32) -> u32 {
-    while parent[of as usize] != of {
-        parent[of as usize] = parent[parent[of as usize] as usize];
-        of = parent[of as usize];
+/// By element, the least one of the set that it is in when the elements of each chain are in one set.
+fn least_of_sets<'a>(elements: usize, chains: impl Iterator<Item = &'a [u32]>) -> Vec<u32> {
+    let mut sets: UnionFind<u32> = UnionFind::new(elements);
+    for pair in chains.flat_map(|chain| chain.windows(2)) {
+        sets.union(pair[0], pair[1]);
     }
-    of
+    let labels = sets.into_labeling();
+    let mut least = vec![u32::MAX; elements];
+    for (element, label) in labels.iter().enumerate() {
+        least[*label as usize] = least[*label as usize].min(element as u32);
+    }
+    labels.iter().map(|label| least[*label as usize]).collect()
 }
 
 /// Groups of which patterns are tied become one, with the operators of the tie.
 fn join(problem: &PackingProblem, groups: Vec<Group>, ties: &[(Vec<u32>, Vec<u32>)]) -> Vec<Group> {
     let mut group_of: HashMap<u32, u32> = HashMap::new();
     groups.iter().enumerate().for_each(|(n, group)| group.patterns.iter().for_each(|p| _ = group_of.insert(*p, n as u32)));
-    let mut parent: Vec<u32> = (0..groups.len() as u32).collect();
-    let mut added: Vec<(u32, &[u32])> = Vec::new();
-    for (patterns, operators) in ties {
-        for pair in patterns.windows(2) {
-            let (a, b) = (root(&mut parent, group_of[&pair[0]]), root(&mut parent, group_of[&pair[1]]));
-            parent[a.max(b) as usize] = a.min(b);
-        }
-        added.extend(patterns.first().map(|p| (group_of[p], operators.as_slice())));
-    }
+    let tied: Vec<Vec<u32>> = ties.iter().map(|(patterns, _)| patterns.iter().map(|p| group_of[p]).collect()).collect();
+    let first = least_of_sets(groups.len(), tied.iter().map(Vec::as_slice));
     let mut joined: BTreeMap<u32, (Vec<u32>, Placed)> = BTreeMap::new();
     let placed = |operator: &u32| (problem.dag.position(*operator), *operator);
     for (n, group) in groups.into_iter().enumerate() {
-        let (patterns, operators) = joined.entry(root(&mut parent, n as u32)).or_default();
+        let (patterns, operators) = joined.entry(first[n]).or_default();
         patterns.extend(group.patterns);
         operators.extend(group.operators.iter().map(placed));
     }
-    for (group, operators) in added {
-        let at = root(&mut parent, group);
-        joined.entry(at).or_default().1.extend(operators.iter().map(placed));
+    for (group, (_, operators)) in tied.iter().zip(ties).filter_map(|(groups, tie)| Some((groups.first()?, tie))) {
+        joined.entry(first[*group as usize]).or_default().1.extend(operators.iter().map(placed));
     }
     let group = |(mut patterns, operators): (Vec<u32>, Placed)| {
         patterns.sort_unstable();
