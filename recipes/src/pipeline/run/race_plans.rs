@@ -131,13 +131,7 @@ pub fn time_plans(
 /// fewest dispatches do, since each ends with a wait for the slowest worker, which takes longer on a busy machine; and then time. The
 /// indices in `without` and plans with times of an earlier race do not compete.
 pub fn winner(timed: &[Timed], slack: f64, without: &BTreeSet<usize>) -> Option<usize> {
-    let cost = |t: &Timed| {
-        let interval = Samples::new(t.step.samples.clone()).ok().map(|samples| samples.interval());
-        let ms = median(&t.step.samples).unwrap_or(f64::INFINITY);
-        let bounds = interval.map_or((ms, ms), |interval| (interval.lower, interval.upper));
-        Cost { ms, bounds, peak_bytes: t.memory.actual_bytes, dispatches: t.dispatches.iter().sum() }
-    };
-    let costs: Vec<Cost> = timed.iter().map(cost).collect();
+    let costs: Vec<Cost> = timed.iter().map(Cost::of).collect();
     let earlier = (0..timed.len()).filter(|n| timed[*n].earlier);
     preferred(&costs, slack, &without.iter().copied().chain(earlier).collect())
 }
@@ -150,6 +144,15 @@ struct Cost {
     bounds: (f64, f64),
     peak_bytes: u64,
     dispatches: u64,
+}
+
+impl Cost {
+    fn of(timed: &Timed) -> Cost {
+        let interval = Samples::new(timed.step.samples.clone()).ok().map(|samples| samples.interval());
+        let ms = median(&timed.step.samples).unwrap_or(f64::INFINITY);
+        let bounds = interval.map_or((ms, ms), |interval| (interval.lower, interval.upper));
+        Cost { ms, bounds, peak_bytes: timed.memory.actual_bytes, dispatches: timed.dispatches.iter().sum() }
+    }
 }
 
 /// Share of a peak by which a larger one still counts as equal, and bytes by which it does: a few less are worth no time.
@@ -202,18 +205,66 @@ fn near(ms: &[f64], slack: f64) -> Vec<usize> {
     (0..ms.len()).filter(|n| *n == 0 || ms[*n] <= least * (1.0 + slack.max(NEAR))).collect()
 }
 
-/// Runs the last race: candidates that may turn out to be the best, and candidates after those in `first`, which have no times yet.
+/// Plans that run once more, at most, where times do not tell them apart.
+const UNDECIDED: usize = 6;
+/// Times of each plan that decide, whatever their intervals say.
+const ENOUGH: usize = 20;
+
+/// The plans of a race among which its few times do not decide: intervals that reach below the end of that of the fastest, and plans that
+/// are no slower than `slack` allows; the least medians first, and the plan with the fewest dispatches in any case. None if one plan is the
+/// fastest beyond doubt.
+fn undecided(timed: &[Timed], slack: f64) -> Vec<usize> {
+    let costs: Vec<Cost> = timed.iter().map(Cost::of).collect();
+    let mut order: Vec<usize> = (0..costs.len()).collect();
+    order.sort_by(|a, b| costs[*a].ms.total_cmp(&costs[*b].ms));
+    let Some(fastest) = order.first().copied() else { return vec![] };
+    let Cost { ms, bounds: (_, end), .. } = costs[fastest];
+    let doubts = costs.iter().filter(|of| of.bounds.0 <= end).count();
+    if doubts < 2 || timed[fastest].step.samples.len() >= ENOUGH {
+        return vec![];
+    }
+    order.retain(|n| costs[*n].bounds.0 <= end || costs[*n].ms <= ms * (1.0 + slack));
+    let fewest = order.iter().copied().min_by_key(|n| costs[*n].dispatches);
+    let last = order.iter().copied().skip(UNDECIDED - 1);
+    let more: Option<usize> = fewest.filter(|fewest| last.clone().any(|n| n == *fewest)).or(last.clone().next());
+    order.truncate(UNDECIDED - 1);
+    order.into_iter().chain(more).collect()
+}
+
+impl Timed {
+    /// The times of the same plan in two races that the same plans ran.
+    fn add(&mut self, more: Timed) {
+        self.step.samples.extend(more.step.samples);
+        self.forward_ms.extend(more.forward_ms);
+        self.backward_ms.extend(more.backward_ms);
+        for ((.., times), (.., of_more)) in self.launches.iter_mut().zip(more.launches) {
+            times.extend(of_more);
+        }
+    }
+}
+
+/// Runs the last race: candidates that may turn out to be the best, and candidates after those in `first`, which have no times yet. Many
+/// plans share its time, so that each may have few: those that these do not tell apart run once more.
 pub fn finals(
     candidates: &[Candidate],
     first: Vec<Timed>,
     slack: f64,
-    time: impl FnOnce(&[Candidate]) -> Result<Vec<Timed>, PipelineError>,
+    mut time: impl FnMut(&[Candidate]) -> Result<Vec<Timed>, PipelineError>,
 ) -> Result<Option<RaceOutcome>, PipelineError> {
     let ms: Vec<f64> = first.iter().map(|t| median(&t.step.samples).unwrap_or(f64::INFINITY)).collect();
     let places: Vec<usize> = near(&ms, slack).into_iter().chain(first.len()..candidates.len()).collect();
     let again: Vec<Candidate> = places.iter().map(|n| candidates[*n].clone()).collect();
-    let latest = time(&again)?;
-    let (Some(taken), Some(fastest)) = (winner(&latest, slack, &BTreeSet::new()), winner(&latest, 0.0, &BTreeSet::new())) else {
+    let mut latest = time(&again)?;
+    let open = undecided(&latest, slack);
+    if !open.is_empty() {
+        let once_more: Vec<Candidate> = open.iter().map(|n| again[*n].clone()).collect();
+        for (n, more) in open.iter().zip(time(&once_more)?) {
+            latest[*n].add(more);
+        }
+    }
+    // What did not run once more does not win by fewer times.
+    let out: BTreeSet<usize> = (0..latest.len()).filter(|n| !open.is_empty() && !open.contains(n)).collect();
+    let (Some(taken), Some(fastest)) = (winner(&latest, slack, &out), winner(&latest, 0.0, &out)) else {
         return Ok(None);
     };
     let (taken, fastest) = (places[taken], places[fastest]);
@@ -259,6 +310,33 @@ mod tests {
             load: None,
             earlier: false,
         }
+    }
+
+    /// Plans with few times that overlap run once more, and all their times decide.
+    #[test]
+    fn plans_that_few_times_do_not_tell_apart_run_once_more() -> Result<(), PipelineError> {
+        let candidates = ["lucky", "steady", "slow"].map(candidate);
+        let of = |name: &str, samples: &[f64]| {
+            let mut found = timed(name, 0.0);
+            found.step.samples = samples.to_vec();
+            found
+        };
+        let mut races = 0;
+        let again = |asked: &[Candidate]| {
+            races += 1;
+            let names: Vec<&str> = asked.iter().map(|c| c.name.as_str()).collect();
+            Ok(match races {
+                1 => vec![of("lucky", &[100.0, 101.0, 190.0]), of("steady", &[102.0, 103.0, 104.0]), of("slow", &[300.0; 3])],
+                _ => {
+                    assert_eq!(names, ["lucky", "steady"]);
+                    vec![of("lucky", &[188.0, 190.0, 191.0, 187.0]), of("steady", &[101.0, 102.0, 103.0, 104.0])]
+                }
+            })
+        };
+        let race = finals(&candidates, vec![], 0.0, again)?.expect("a winner");
+        assert_eq!((race.taken, race.fastest, races), (1, 1, 2));
+        assert_eq!(race.timed.iter().map(|t| t.step.samples.len()).collect::<Vec<_>>(), [7, 7, 3]);
+        Ok(())
     }
 
     fn costs<const N: usize>(of: [(f64, u64, u64); N]) -> [Cost; N] {
