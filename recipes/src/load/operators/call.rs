@@ -92,4 +92,41 @@ impl Call<'_, '_> {
         }
         (self.context.problems().failures() == before).then(|| over.into_iter().map(|(_, index)| index).collect())
     }
+
+    /// What a normalization adds below its root: the option `eps`, or 1e-5.
+    pub fn epsilon(&mut self) -> Option<f64> {
+        if self.option("eps").is_none() {
+            return Some(1e-5);
+        }
+        let (place, eps) = self.number("eps")?;
+        // Not finite, or below 0: there are rows without a square root then.
+        let usable = (0.0..f64::INFINITY).contains(&eps);
+        if !usable {
+            self.context.problems().add(place, Problem::Eps(eps));
+        }
+        usable.then_some(eps)
+    }
+
+    /// An option that is a tensor, if it is given.
+    pub fn weight(&mut self, name: &str) -> Option<Option<StepValue>> {
+        match self.option(name).cloned() {
+            Some(node) => self.context.value(&node, self.kept).map(Some),
+            None => Some(None),
+        }
+    }
+
+    /// Weights must have no index that their operand lacks.
+    pub fn along(&mut self, weights: &[&Option<StepValue>], of: &StepValue) -> Option<()> {
+        let indices = of.indices(&|name| self.context.header().is_index(name));
+        for weight in weights.iter().copied().flatten() {
+            for index in weight.indices(&|name| self.context.header().is_index(name)) {
+                if !indices.contains(&index) {
+                    let hint = nearest(&index, indices.iter().map(String::as_str));
+                    self.context.problems().add(self.place, Problem::NotInOperand { operator: self.name.into(), index, hint });
+                    return None;
+                }
+            }
+        }
+        Some(())
+    }
 }

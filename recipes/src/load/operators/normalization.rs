@@ -2,8 +2,6 @@
 
 use super::{Call, Operator};
 use crate::load::applied::{Applied, Lower, OperatorForm, Reading, StepTarget};
-use crate::load::names::nearest;
-use crate::load::problem::Problem;
 use crate::load::value::StepValue;
 use sdfg::Op;
 
@@ -27,34 +25,11 @@ static NORMALIZE: OperatorForm = OperatorForm { name: "normalize", reduces: fals
 fn normalize(call: &mut Call) -> Option<StepValue> {
     let of = call.operand(0);
     let over = call.over();
-    let eps = match call.option("eps") {
-        Some(_) => call.number("eps").and_then(|(place, eps)| {
-            // Not finite, or below 0: there are rows without a square root then.
-            let usable = (0.0..f64::INFINITY).contains(&eps);
-            if !usable {
-                call.context.problems().add(place, Problem::Eps(eps));
-            }
-            usable.then_some(eps)
-        }),
-        None => Some(1e-5),
-    };
-    let mut weight = |name: &str| match call.option(name).cloned() {
-        Some(node) => call.context.value(&node, call.kept).map(Some),
-        None => Some(None),
-    };
-    let (scale, shift) = (weight("scale"), weight("shift"));
+    let eps = call.epsilon();
+    let (scale, shift) = (call.weight("scale"), call.weight("shift"));
     let (of, eps, scale, shift) = (of?, eps?, scale?, shift?);
     let over = call.within(over?, &of)?;
-    let indices = of.indices(&|name| call.context.header().is_index(name));
-    for weight in [&scale, &shift].into_iter().flatten() {
-        for index in weight.indices(&|name| call.context.header().is_index(name)) {
-            if !indices.contains(&index) {
-                let hint = nearest(&index, indices.iter().map(String::as_str));
-                call.context.problems().add(call.place, Problem::NotInOperand { operator: call.name.into(), index, hint });
-                return None;
-            }
-        }
-    }
+    call.along(&[&scale, &shift], &of)?;
     let others = [("gamma", scale), ("beta", shift)].into_iter().filter_map(|(connector, weight)| Some((connector, weight?))).collect();
     Some(StepValue::Applied(Applied { form: &NORMALIZE, over, numbers: vec![eps], of: Box::new(of), others }))
 }
