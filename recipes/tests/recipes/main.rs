@@ -31,6 +31,7 @@ mod recorded;
 mod records;
 mod recurrence;
 mod reported;
+mod root_mean_square;
 mod stacking;
 #[cfg(target_os = "linux")]
 mod stand_in;

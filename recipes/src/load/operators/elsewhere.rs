@@ -10,7 +10,6 @@ pub fn instead(name: &str) -> Option<&'static str> {
         "split" | "chunk" => "write `slice(x, along: c, from: 2)` for each part",
         "stack" => "give the parts one dim in common, and pick by `where(g == 0, …, …)`",
         "swish" => "it is called `silu`",
-        "rmsnorm" => "write `x[b,i] * rsqrt(mean(pow(x, 2), over: i) + 1e-6) * g[i]`",
         "var" | "variance" => "write `mean(pow(x - mean(x, over: i), 2), over: i)`",
         "std" => "write `sqrt(mean(pow(x - mean(x, over: i), 2), over: i))`",
         "logsoftmax" => "it is called `log_softmax`",

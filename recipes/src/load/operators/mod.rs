@@ -12,6 +12,7 @@ mod function;
 mod logarithmic;
 mod normalization;
 mod reduction;
+mod root_mean_square;
 mod scatter;
 mod select;
 mod size;
@@ -53,6 +54,7 @@ const FAMILIES: &[&[Operator]] = &[
     reduction::ALL,
     scatter::ALL,
     normalization::ALL,
+    root_mean_square::ALL,
 ];
 
 fn all() -> impl Iterator<Item = &'static Operator> {

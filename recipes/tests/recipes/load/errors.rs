@@ -29,8 +29,8 @@ fn steps_that_fail() {
         (&["a[i] = gg[i]"], &["t.yaml:12:12: unknown tensor `gg`; did you mean `g`?"]),
         (&["a[i] = sofmax(g, over: i)"], &["t.yaml:12:12: unknown operator `sofmax`; did you mean `softmax`?"]),
         (
-            &["a[i] = rmsnorm(g, over: i)"],
-            &["t.yaml:12:12: unknown operator `rmsnorm`; write `x[b,i] * rsqrt(mean(pow(x, 2), over: i) + 1e-6) * g[i]`"],
+            &["a[i] = variance(g, over: i)"],
+            &["t.yaml:12:12: unknown operator `variance`; write `mean(pow(x - mean(x, over: i), 2), over: i)`"],
         ),
         (&["a[i] = g[i]^2"], &["t.yaml:12:16: there is no `^`: write `pow(x, 2)`"]),
         (
