@@ -14,6 +14,7 @@ pub(crate) mod erf;
 mod machine;
 mod memory;
 mod nest;
+mod row;
 mod scatter;
 mod subscript;
 mod tape;

@@ -1,6 +1,7 @@
 //! One top-level scope, resolved into loops over flat buffers, and run.
 
 use super::memory::Memory;
+use super::row::{self, Row};
 use super::subscript::{ElementAccess, Integer, LocatedElement, PointNames};
 use super::tape::{Tape, Watched};
 use super::watch::Watch;
@@ -48,6 +49,8 @@ struct Compute {
     around: Vec<String>,
     reads: Vec<ElementAccess>,
     writes: Vec<Write>,
+    /// Whether neighbouring points may be computed together: nothing that one writes another one reads.
+    in_rows: bool,
 }
 
 /// One write, or the three of a tuple that are combined together.
@@ -241,7 +244,15 @@ fn compile_tasklet(
         }
     }
     let (operator, origin) = (computation.tasklet.operator.clone(), computation.tasklet.origin.clone());
-    Ok(Compute { user: user.clone(), operator, origin, around: names.indices.iter().map(|(n, _)| n.clone()).collect(), reads, writes })
+    let in_rows = match writes.as_slice() {
+        [Write { parts, .. }] if parts.len() == 1 => {
+            let (_, target) = &parts[0];
+            !target.follows_reads() && reads.iter().all(|read| !read.follows_reads() && read.buffer != target.buffer)
+        }
+        _ => false,
+    };
+    let around = names.indices.iter().map(|(n, _)| n.clone()).collect();
+    Ok(Compute { user: user.clone(), operator, origin, around, reads, writes, in_rows })
 }
 
 /// What running needs besides the buffers, made once.
@@ -250,6 +261,8 @@ pub struct NestScratch {
     reads: Vec<f64>,
     stack: Vec<f64>,
     values: Vec<f64>,
+    /// What a row of points reads, a column for each read.
+    columns: Vec<f64>,
     step: u64,
     watched: Watched,
     pub watch: Watch,
@@ -258,7 +271,7 @@ pub struct NestScratch {
 impl NestScratch {
     pub fn new(run: &Run, watch: Watch) -> Self {
         let watched = Watched { limit: watch.limit, beyond: None };
-        NestScratch { at: Vec::new(), reads: Vec::new(), stack: Vec::new(), values: Vec::new(), step: run.step, watched, watch }
+        NestScratch { at: vec![], reads: vec![], stack: vec![], values: vec![], columns: vec![], step: run.step, watched, watch }
     }
 }
 
@@ -287,8 +300,31 @@ impl Nest {
         scratch.at.truncate(this.index);
         scratch.at.push(start);
         let mut value = start;
+        // Points before this one are computed one by one.
+        let mut alone = start;
+        let rows = match self.body.as_slice() {
+            [(resets, NestStep::Compute(compute))] if level + 1 == self.loops.len() && resets.is_empty() && compute.in_rows => {
+                Some(compute)
+            }
+            _ => None,
+        };
         while value < stop {
             scratch.at[this.index] = value;
+            if value >= alone
+                && let Some(compute) = rows
+                && let Some(left) = stop.checked_sub(value)
+                && let count = (left as u64).div_ceil(step as u64).min(row::POINTS as u64) as usize
+                && count >= row::LEAST
+            {
+                let row = Row { index: this.index, start: value, step, count };
+                let behind = value.checked_add(step.saturating_mul(count as i64));
+                if compute.run_row(&row, buffers, scratch) {
+                    let Some(next) = behind else { break };
+                    value = next;
+                    continue;
+                }
+                alone = behind.unwrap_or(i64::MAX);
+            }
             self.run_from(level + 1, buffers, scratch)?;
             let Some(next) = value.checked_add(step) else { break };
             value = next;
@@ -300,7 +336,7 @@ impl Nest {
 
 impl Compute {
     fn run(&self, buffers: &mut [Vec<f64>], scratch: &mut NestScratch) -> Result<(), InterpretError> {
-        let NestScratch { at, reads, stack, values, step, watched, watch } = scratch;
+        let NestScratch { at, reads, stack, values, step, watched, watch, .. } = scratch;
         reads.clear();
         for access in &self.reads {
             let value = match access.locate(at, reads) {
@@ -351,6 +387,29 @@ impl Compute {
             watch.keep(value, &self.operator, &self.origin);
         }
         Ok(())
+    }
+
+    /// Computes the points of a row together; `false` if they must be computed one by one, before anything is written.
+    fn run_row(&self, row: &Row, buffers: &mut [Vec<f64>], scratch: &mut NestScratch) -> bool {
+        let NestScratch { at, stack, columns, step, watch, .. } = scratch;
+        let [Write { parts, combine }] = self.writes.as_slice() else { return false };
+        let [(tape, target)] = parts.as_slice() else { return false };
+        if !row.is_inside(target, at) {
+            return false;
+        }
+        columns.resize(self.reads.len() * row.count, 0.0);
+        for (access, to) in self.reads.iter().zip(columns.chunks_exact_mut(row.count)) {
+            if !row.read(access, at, &buffers[access.buffer], to) {
+                return false;
+            }
+        }
+        if !tape.eval_row(row, columns, at, *step, stack, watch.limit) {
+            return false;
+        }
+        if let Some(value) = row.write(target, *combine, at, &mut buffers[target.buffer], stack, watch) {
+            watch.keep(value, &self.operator, &self.origin);
+        }
+        true
     }
 
     fn target(&self, access: &ElementAccess, at: &[i64]) -> Result<usize, InterpretError> {

@@ -132,6 +132,15 @@ impl Integer {
         }
     }
 
+    /// Whether it depends on what the tasklet reads.
+    pub fn reads(&self) -> bool {
+        match self {
+            Integer::Affine { .. } => false,
+            Integer::Call(_, a, b) => a.reads() || b.reads(),
+            Integer::Element(_) => true,
+        }
+    }
+
     /// Bounds of the value over all iterations, where they are known.
     pub fn hull(&self, names: &PointNames) -> Option<(i128, i128)> {
         match self {
@@ -239,6 +248,11 @@ impl ElementAccess {
     pub fn elements(&self) -> impl Iterator<Item = usize> + '_ {
         let dims = if let ElementAddress::Checked { dims, .. } = &self.place { dims.as_slice() } else { &[] };
         dims.iter().filter_map(|dim| if let Integer::Element(n) = &dim.subscript { Some(*n) } else { None })
+    }
+
+    /// Whether subscripts depend on what the tasklet reads.
+    pub fn follows_reads(&self) -> bool {
+        matches!(&self.place, ElementAddress::Checked { dims, .. } if dims.iter().any(|dim| dim.subscript.reads()))
     }
 
     #[inline]

@@ -7,7 +7,7 @@ use crate::scalar::{Binary, Scalar, Unary};
 use crate::symbol::Expr;
 
 #[derive(Clone, Debug)]
-enum Instruction {
+pub(super) enum Instruction {
     Constant(f64),
     /// A value read by the tasklet, by its place among the reads.
     Read(usize),
@@ -37,7 +37,7 @@ impl Watched {
 /// Code of one output connector.
 #[derive(Clone, Debug, Default)]
 pub struct Tape {
-    instructions: Vec<Instruction>,
+    pub(super) instructions: Vec<Instruction>,
 }
 
 impl Tape {

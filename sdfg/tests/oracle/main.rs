@@ -5,5 +5,6 @@ mod interpret;
 mod lifetime;
 mod movement;
 mod rounding;
+mod rows;
 mod tolerance;
 mod windows;
