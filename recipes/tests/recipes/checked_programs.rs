@@ -1,5 +1,6 @@
 //! A transform with a fault: its patch is found before any measurement, left out, and named.
 
+use rayon::prelude::*;
 use recipes::load::load_str;
 use recipes::pipeline::variants::checked_programs::checked_programs;
 use recipes::pipeline::variants::programs::{Programs, programs_on};
@@ -90,18 +91,25 @@ fn a_wrong_patch_is_left_out_by_name_and_the_rest_is_right() -> Result<(), Failu
 /// No program of a shipped recipe is suspected, on cores or on GPUs.
 #[test]
 fn correct_programs_give_no_message() -> Result<(), Failure> {
-    for file in std::fs::read_dir(env!("CARGO_MANIFEST_DIR"))? {
-        let file = file?.path();
-        if file.extension().is_none_or(|e| e != "yaml") {
-            continue;
-        }
-        let recipe = recipes::load::load(&file, &[])?;
-        for epilogues in [None, Some(kernels::target::cuda::cublaslt::FusedContraction::has as fn(&_) -> _)] {
-            let mut told = String::new();
-            let programs = checked_programs(&recipe, false, epilogues, &mut |text| told += text)?;
-            assert!(told.is_empty() && !programs.variants.is_empty(), "{}: {told}", file.display());
-        }
-    }
+    let files = std::fs::read_dir(env!("CARGO_MANIFEST_DIR"))?.map(|file| Ok(file?.path())).collect::<Result<Vec<_>, Failure>>()?;
+    let recipes: Vec<_> = files.into_iter().filter(|file| file.extension().is_some_and(|e| e == "yaml")).collect();
+    assert!(!recipes.is_empty());
+    let on_gpus = Some(kernels::target::cuda::cublaslt::FusedContraction::has as fn(&_) -> _);
+    let cases: Vec<_> = recipes.iter().flat_map(|file| [(file, None), (file, on_gpus)]).collect();
+    let failed = cases.into_par_iter().find_map_any(|(file, epilogues)| {
+        let mut told = String::new();
+        let checked = recipes::load::load(file, &[])
+            .map_err(|e| e.to_string())
+            .and_then(|recipe| checked_programs(&recipe, false, epilogues, &mut |text| told += text).map_err(|e| e.to_string()));
+        let wrong = match checked {
+            Err(error) => error,
+            Ok(programs) if programs.variants.is_empty() => "it has no program".into(),
+            Ok(_) if told.is_empty() => return None,
+            Ok(_) => told,
+        };
+        Some(format!("{}: {wrong}", file.display()))
+    });
+    assert_eq!(failed, None);
     Ok(())
 }
 
