@@ -47,6 +47,8 @@ impl Tiles {
     }
 }
 
+/// Most rows, columns or steps of the depth of a product that is better multiplied where its factors lie.
+const THIN: i64 = 8;
 /// Most rows that are multiplied by a matrix which is better read where it lies.
 const FEW_ROWS: i64 = 4;
 /// Tiles along the last index are whole panels of columns on every processor.
@@ -92,8 +94,10 @@ pub struct TileSpace {
     local: i64,
     /// Whether it is a product and nothing else.
     single: bool,
-    /// Whether factors are read where they lie.
+    /// Whether factors are read where they lie, as windows are.
     direct: bool,
+    /// Whether they are in a program without windows: the choice expected to be faster first.
+    in_place: &'static [bool],
     /// Whether a matrix is multiplied by few rows.
     pub(super) has_few_rows: bool,
     /// Results of a tile of Winograd's form along each dim, of every form that is tried; 0 is the sum of products itself.
@@ -119,6 +123,13 @@ impl TileSpace {
             }
         }
         let direct = point.gemm.is_some_and(|plan| plan.direct);
+        let in_place = match !direct && !tiles.is_gpu() && !spec.images && is_thin(&flattened) {
+            true => match lowered(Knobs::default().with("tile", "").with("form", "direct")) {
+                Ok(all) if all.groups.iter().all(|g| !g.is_gemm || all.is_direct(g)) => &[true, false][..],
+                _ => &[false],
+            },
+            false => &[false],
+        };
         if direct && tiles.is_gpu() {
             return Err(crate::kernel::unsupported(spec, "tiles on GPUs multiply no windows"));
         }
@@ -196,6 +207,7 @@ impl TileSpace {
             tiles,
             single,
             direct,
+            in_place,
             has_few_rows,
             forms,
             tensors,
@@ -428,6 +440,8 @@ impl TileSpace {
         let reduce = if knob("reduce") == "private" { 0.3 } else { self.idle(knob("tile")) };
         // The arithmetic that is expected to be slower comes after all tiles, but before layouts that are walked badly.
         let slower = if self.pairs.first() == Some(&(knob("arithmetic") != "f32")) { 0.0 } else { 0.5 };
+        // So are packed factors where packing takes longer than multiplying.
+        let slower = slower + if self.in_place.first() == Some(&(knob("form") == "direct")) { 0.0 } else { 0.5 };
         if self.tiles.is_gpu() {
             let across = if self.runs_across(knob("vector")) { ACROSS } else { 1.0 };
             total = (total + self.within() * across) * self.waits(knob("tile"));
@@ -445,6 +459,31 @@ fn has_few_rows(flattened: &Flattened) -> bool {
     let is_sum = |flat: &&Flat| flat.statement.combine == Some(sdfg::Combine::Sum) && factors(&flat.statement.code).is_some();
     let mut products = flattened.statements.iter().filter(is_sum).peekable();
     products.peek().is_some() && products.all(|flat| iterations(flat) <= FEW_ROWS * largest(flat))
+}
+
+/// Whether some product of f32 or f64 has few rows, few columns or little depth: packing its factors takes as long as multiplying them.
+fn is_thin(flattened: &Flattened) -> bool {
+    let is_local = |e: &loopnest::Element| flattened.tensors.get(&e.data).is_some_and(|t| t.space == loopnest::MemorySpace::Local);
+    let is_real = |e: &loopnest::Element| flattened.tensors.get(&e.data).is_some_and(|t| matches!(t.dtype, Dtype::F32 | Dtype::F64));
+    let real = flattened.statements.iter().filter(|flat| flat.statement.combine == Some(sdfg::Combine::Sum));
+    real.filter_map(|flat| Some((flat, factors(&flat.statement.code)?))).any(|(flat, Factors { a, b, .. })| {
+        let read = |connector: &str| flat.statement.reads.iter().find(|(c, _)| c == connector).map(|(_, e)| e);
+        let (Some(a), Some(b), out) = (read(&a), read(&b), &flat.statement.write) else { return false };
+        let named = |e: &loopnest::Element, index: &str| e.subscripts.iter().any(|s| s.symbols().contains(index));
+        // What is local to a point has one of itself for each outer index.
+        let outer = flattened.outer.iter().map(|r| (r, [a, b, out].map(|e| is_local(e) || named(e, &r.index))));
+        let inner = flat.inner.iter().map(|r| (r, [a, b, out].map(|e| named(e, &r.index))));
+        let (mut rows, mut columns, mut depth) = (1, 1, 1);
+        for (range, has) in outer.chain(inner) {
+            match has {
+                [true, false, true] => rows *= range.count,
+                [false, true, true] => columns *= range.count,
+                [true, true, false] => depth *= range.count,
+                _ => {}
+            }
+        }
+        is_real(a) && is_real(b) && rows.min(columns).min(depth) <= THIN
+    })
 }
 
 /// Slowdown on a GPU of the statements within tiles where lanes run along few iterations.
@@ -487,7 +526,8 @@ impl ConfigSpace for TileSpace {
             return layouts(&self.tensors).saturating_mul(knobs);
         }
         let Tiles { short, long, depths, .. } = self.tiles;
-        let knobs = (short.len() * long.len() * 2 * depths.len() * 2 * self.reduces.len() * self.pairs.len()) as u64;
+        let arithmetic = self.pairs.len() * self.in_place.len();
+        let knobs = (short.len() * long.len() * 2 * depths.len() * 2 * self.reduces.len() * arithmetic) as u64;
         layouts(&self.tensors).saturating_mul(knobs)
     }
 
@@ -506,6 +546,9 @@ impl ConfigSpace for TileSpace {
         let Tiles { short, long, depths, .. } = self.tiles;
         let (depth, reduce) = (depths[digits.below(depths.len())], self.reduces[digits.below(self.reduces.len())]);
         let pairs = self.pairs[digits.below(self.pairs.len())];
+        let in_place = self.in_place[digits.below(self.in_place.len())];
+        // The depth is how much is packed at once.
+        let depth = if in_place { depths[0] } else { depth };
         let (short, long, turned, along) =
             (short[digits.below(short.len())], long[digits.below(long.len())], digits.below(2) == 1, digits.below(2));
         let layouts = digits.layouts(&self.tensors);
@@ -516,6 +559,9 @@ impl ConfigSpace for TileSpace {
         }
         if !pairs {
             knobs = knobs.with("arithmetic", "f32");
+        }
+        if in_place {
+            knobs = knobs.with("form", "direct");
         }
         // There is no second result to lie along.
         if !self.tiles.is_gpu() && self.single && along == 1 {

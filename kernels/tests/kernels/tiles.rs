@@ -66,6 +66,20 @@ fn every_case_equals_the_interpreter_over_its_space() -> Result<(), Failure> {
     each_case(SIZES, 8, |_| Dtype::F32, None, &toolchain()?)
 }
 
+/// Products of little depth or few columns are also multiplied where their factors lie, which is tried first.
+#[test]
+fn thin_products_are_packed_or_not() -> Result<(), Failure> {
+    const THIN: Sizes = &[("b", 3), ("h", 2), ("j", 21), ("k", 37), ("i", 3), ("u", 35), ("p", 2)];
+    let Case { program, unit } = attention(THIN);
+    let space = TileSpace::new(&Reference::new(&program, &unit)?.spec)?;
+    let direct = |config: &KernelConfig| config.knobs.get("form") == Some("direct");
+    assert_eq!([true, false].map(|is| spread(&space, 20).any(|config| direct(&config) == is)), [true, true]);
+    let best = (0..space.count().min(5000)).min_by(|a, b| space.predicted_cost(*a).total_cmp(&space.predicted_cost(*b)));
+    assert!(best.is_some_and(|n| direct(&space.config(n))));
+    each_case(THIN, 10, |_| Dtype::F32, None, &toolchain()?)?;
+    each_case(THIN, 2, |_| Dtype::F64, Some("j:8,u:32,b:2"), &toolchain()?)
+}
+
 #[test]
 fn several_panels_and_chunks() -> Result<(), Failure> {
     each_case(LARGER, 3, |_| Dtype::F32, Some("j:20,u:64,b:2"), &toolchain()?)

@@ -337,7 +337,13 @@ impl<'a> PlanRace<'a> {
         let slack = self.args.memory_slack;
         let _stage = Stage::new(&self.whole, "timing the best plans and the baselines");
         // Baselines compete: a plan that is slower than the unfused program is not taken.
-        let race = finals(&candidates, first, slack, |again| self.time(again, self.timing))?;
+        // Plans that must run once more are few.
+        let mut limit = self.timing;
+        let race = finals(&candidates, first, slack, |again| {
+            let timed = self.time(again, limit);
+            limit = self.timing / 2;
+            timed
+        })?;
         let Some(RaceOutcome { timed, mut taken, mut fastest }) = race else { return Ok(None) };
         // The first plan was compared at full size, so its successor must be too: kernels with a missing synchronization fail only there,
         // where runs are long.
