@@ -123,16 +123,10 @@ impl TileSpace {
             }
         }
         let direct = point.gemm.is_some_and(|plan| plan.direct);
-        let in_place = match !direct && !tiles.is_gpu() && !spec.images && is_thin(&flattened) {
-            true => match lowered(Knobs::default().with("tile", "").with("form", "direct")) {
-                Ok(all) if all.groups.iter().all(|g| !g.is_gemm || all.is_direct(g)) => &[true, false][..],
-                _ => &[false],
-            },
-            false => &[false],
-        };
         if direct && tiles.is_gpu() {
             return Err(crate::kernel::unsupported(spec, "tiles on GPUs multiply no windows"));
         }
+        let may_lie = !direct && !tiles.is_gpu() && !spec.images && is_thin(&flattened);
         let Flattened { outer, statements, tensors: seen, .. } = flattened;
         let (mut tensors, mut bytes, mut written) = (Vec::new(), Vec::new(), Vec::new());
         for argument in spec.arguments() {
@@ -186,6 +180,14 @@ impl TileSpace {
             let named = |index: &str| target.subscripts.iter().any(|e| e.symbols().contains(index));
             summed.extend(outer.iter().filter(|r| r.count > 1 && !named(&r.index)).map(|r| r.index.clone()));
         }
+        // A product that adds up tiles has no depth of its own in small ones.
+        let in_place = match may_lie && summed.is_empty() {
+            true => match lowered(Knobs::default().with("tile", "").with("form", "direct")) {
+                Ok(all) if all.groups.iter().all(|g| !g.is_gemm || all.is_direct(g)) => &[true, false][..],
+                _ => &[false],
+            },
+            false => &[false],
+        };
         let bf16 = |s: &NestStatement| s.reads.iter().all(|(_, e)| seen.get(&e.data).is_some_and(|t| t.dtype == Dtype::Bf16));
         let pairs: &[bool] = match pairs().filter(|_| !tiles.is_gpu() && products.iter().any(bf16)) {
             None => &[true],
