@@ -17,7 +17,7 @@
 #     --ablation       what each part brings: plans of the ladder's patterns, with explored ones, with shared dispatches, with products, and
 #                      the plan of all programs, each with its kernels, dispatches and time; without JAX
 #     --paper          Tables 2 and 3 and Figures 6 to 8 of the paper, theirs beside ours: of the plans and times that are there
-#     --plans          what plans of fusion save by their scores, and what greedy ones do, also for two other recipes; nothing is timed
+#     --plans          what plans of fusion save by their scores, and what greedy ones do, also for other recipes; nothing is timed
 #     --write          puts all tables that are there into docs/results/stitching.md
 #     --out FOLDER     [target/memlet/stitching]
 #
@@ -77,7 +77,7 @@ fi
 
 if $plans; then
     # shellcheck disable=SC2046 # names are words
-    $python bench/peers/stitching_plans.py "$out" "$memlet" $(printf "recipes/%s.yaml " "${names[@]}" gru mobilenet-v1)
+    $python bench/peers/stitching_plans.py "$out" "$memlet" $(printf "recipes/%s.yaml " "${names[@]}" gru squeezenet-1.0 squeezenet-1.1 resnet-18-block resnet-50 inception-v3 mobilenet-v1)
     exit
 fi
 
