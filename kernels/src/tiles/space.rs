@@ -10,6 +10,7 @@ use crate::loopnest::{self, BankedRows, NestStatement};
 use crate::maps::flatten::{Flat, Flattened, IndexRange, statements};
 use crate::mixed_radix::{MixedRadix, layouts};
 use crate::processor::pairs;
+use crate::tiles::small_sides::{has_few_rows, is_thin};
 use crate::tiles::winograd_forms::{FORMS, is_square};
 use sdfg::config::{KernelConfig, Knobs};
 use sdfg::{Dtype, Layout};
@@ -47,10 +48,6 @@ impl Tiles {
     }
 }
 
-/// Most rows, columns or steps of the depth of a product that is better multiplied where its factors lie.
-const THIN: i64 = 8;
-/// Most rows that are multiplied by a matrix which is better read where it lies.
-const FEW_ROWS: i64 = 4;
 /// Tiles along the last index are whole panels of columns on every processor.
 const PANEL: i64 = 32;
 
@@ -96,8 +93,8 @@ pub struct TileSpace {
     single: bool,
     /// Whether factors are read where they lie, as windows are.
     direct: bool,
-    /// Whether they are in a program without windows: the choice expected to be faster first.
-    in_place: &'static [bool],
+    /// Whether thin ones are read so, too, in a program without windows: the choice expected to be faster first.
+    unpacked: &'static [bool],
     /// Whether a matrix is multiplied by few rows.
     pub(super) has_few_rows: bool,
     /// Results of a tile of Winograd's form along each dim, of every form that is tried; 0 is the sum of products itself.
@@ -181,7 +178,7 @@ impl TileSpace {
             summed.extend(outer.iter().filter(|r| r.count > 1 && !named(&r.index)).map(|r| r.index.clone()));
         }
         // A product that adds up tiles has no depth of its own in small ones.
-        let in_place = match may_lie && summed.is_empty() {
+        let unpacked = match may_lie && summed.is_empty() {
             true => match lowered(Knobs::default().with("tile", "").with("form", "direct")) {
                 Ok(all) if all.groups.iter().all(|g| !g.is_gemm || all.is_direct(g)) => &[true, false][..],
                 _ => &[false],
@@ -209,7 +206,7 @@ impl TileSpace {
             tiles,
             single,
             direct,
-            in_place,
+            unpacked,
             has_few_rows,
             forms,
             tensors,
@@ -443,49 +440,13 @@ impl TileSpace {
         // The arithmetic that is expected to be slower comes after all tiles, but before layouts that are walked badly.
         let slower = if self.pairs.first() == Some(&(knob("arithmetic") != "f32")) { 0.0 } else { 0.5 };
         // So are packed factors where packing takes longer than multiplying.
-        let slower = slower + if self.in_place.first() == Some(&(knob("form") == "direct")) { 0.0 } else { 0.5 };
+        let slower = slower + if self.unpacked.first() == Some(&(knob("form") == "direct")) { 0.0 } else { 0.5 };
         if self.tiles.is_gpu() {
             let across = if self.runs_across(knob("vector")) { ACROSS } else { 1.0 };
             total = (total + self.within() * across) * self.waits(knob("tile"));
         }
         total * (1.0 + far + depth + reduce + slower)
     }
-}
-
-/// Whether all products multiply some matrix by few rows, as at the end of a network for one image: packing the matrix in every step takes
-/// longer than the products.
-fn has_few_rows(flattened: &Flattened) -> bool {
-    let iterations = |flat: &Flat| flat.inner.iter().chain(&flattened.outer).map(|r| r.count).product::<i64>();
-    let elements = |e: &loopnest::Element| flattened.tensors.get(&e.data).map_or(0, |t| t.shape.iter().product::<i64>());
-    let largest = |flat: &Flat| flat.statement.reads.iter().map(|(_, e)| elements(e)).max().unwrap_or(0);
-    let is_sum = |flat: &&Flat| flat.statement.combine == Some(sdfg::Combine::Sum) && factors(&flat.statement.code).is_some();
-    let mut products = flattened.statements.iter().filter(is_sum).peekable();
-    products.peek().is_some() && products.all(|flat| iterations(flat) <= FEW_ROWS * largest(flat))
-}
-
-/// Whether some product of f32 or f64 has few rows, few columns or little depth: packing its factors takes as long as multiplying them.
-fn is_thin(flattened: &Flattened) -> bool {
-    let is_local = |e: &loopnest::Element| flattened.tensors.get(&e.data).is_some_and(|t| t.space == loopnest::MemorySpace::Local);
-    let is_real = |e: &loopnest::Element| flattened.tensors.get(&e.data).is_some_and(|t| matches!(t.dtype, Dtype::F32 | Dtype::F64));
-    let real = flattened.statements.iter().filter(|flat| flat.statement.combine == Some(sdfg::Combine::Sum));
-    real.filter_map(|flat| Some((flat, factors(&flat.statement.code)?))).any(|(flat, Factors { a, b, .. })| {
-        let read = |connector: &str| flat.statement.reads.iter().find(|(c, _)| c == connector).map(|(_, e)| e);
-        let (Some(a), Some(b), out) = (read(&a), read(&b), &flat.statement.write) else { return false };
-        let named = |e: &loopnest::Element, index: &str| e.subscripts.iter().any(|s| s.symbols().contains(index));
-        // What is local to a point has one of itself for each outer index.
-        let outer = flattened.outer.iter().map(|r| (r, [a, b, out].map(|e| is_local(e) || named(e, &r.index))));
-        let inner = flat.inner.iter().map(|r| (r, [a, b, out].map(|e| named(e, &r.index))));
-        let (mut rows, mut columns, mut depth) = (1, 1, 1);
-        for (range, has) in outer.chain(inner) {
-            match has {
-                [true, false, true] => rows *= range.count,
-                [false, true, true] => columns *= range.count,
-                [true, true, false] => depth *= range.count,
-                _ => {}
-            }
-        }
-        is_real(a) && is_real(b) && rows.min(columns).min(depth) <= THIN
-    })
 }
 
 /// Slowdown on a GPU of the statements within tiles where lanes run along few iterations.
@@ -528,7 +489,7 @@ impl ConfigSpace for TileSpace {
             return layouts(&self.tensors).saturating_mul(knobs);
         }
         let Tiles { short, long, depths, .. } = self.tiles;
-        let arithmetic = self.pairs.len() * self.in_place.len();
+        let arithmetic = self.pairs.len() * self.unpacked.len();
         let knobs = (short.len() * long.len() * 2 * depths.len() * 2 * self.reduces.len() * arithmetic) as u64;
         layouts(&self.tensors).saturating_mul(knobs)
     }
@@ -548,9 +509,9 @@ impl ConfigSpace for TileSpace {
         let Tiles { short, long, depths, .. } = self.tiles;
         let (depth, reduce) = (depths[digits.below(depths.len())], self.reduces[digits.below(self.reduces.len())]);
         let pairs = self.pairs[digits.below(self.pairs.len())];
-        let in_place = self.in_place[digits.below(self.in_place.len())];
+        let unpacked = self.unpacked[digits.below(self.unpacked.len())];
         // The depth is how much is packed at once.
-        let depth = if in_place { depths[0] } else { depth };
+        let depth = if unpacked { depths[0] } else { depth };
         let (short, long, turned, along) =
             (short[digits.below(short.len())], long[digits.below(long.len())], digits.below(2) == 1, digits.below(2));
         let layouts = digits.layouts(&self.tensors);
@@ -562,7 +523,7 @@ impl ConfigSpace for TileSpace {
         if !pairs {
             knobs = knobs.with("arithmetic", "f32");
         }
-        if in_place {
+        if unpacked {
             knobs = knobs.with("form", "direct");
         }
         // There is no second result to lie along.
