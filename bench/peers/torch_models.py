@@ -104,7 +104,8 @@ def workspaces():
     """The bytes of the workspaces of all plans in use."""
     from memlet import torch_backend
 
-    return sum(library.workspace_bytes for library in torch_backend._LOADED.values())
+    own = sum(step.workspace_bytes for step in torch_backend._LOADED.values() if step.workspace is None)
+    return own + torch_backend.WORKSPACE.bytes
 
 
 def main():

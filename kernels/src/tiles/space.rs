@@ -55,7 +55,16 @@ const PANEL: i64 = 32;
 pub(super) struct Outer {
     pub range: IndexRange,
     pub dim: String,
+    /// The dim of the largest result that it walks, which has another name where the result is part of a joined tensor.
+    pub written: String,
     pub side: Side,
+}
+
+impl Outer {
+    /// Whether it walks a dim of a container.
+    pub fn walks(&self, dim: &str) -> bool {
+        self.dim == dim || self.written == dim
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +108,23 @@ pub struct TileSpace {
     pub(super) has_few_rows: bool,
     /// Results of a tile of Winograd's form along each dim, of every form that is tried; 0 is the sum of products itself.
     pub(super) forms: &'static [i64],
+}
+
+/// The dims of a container that a kernel writes by the indices that walk them.
+fn walked_by(spec: &KernelSpec, data: &str) -> Vec<(String, String)> {
+    let sdfg::Unit::Scope(scope) = &spec.unit else { return Vec::new() };
+    let Some(container) = spec.containers.get(data) else { return Vec::new() };
+    let mut found = Vec::new();
+    for (_, computation) in scope.computations() {
+        for (_, memlet) in computation.writes.iter().filter(|(_, m)| spec.root(&m.data) == data) {
+            for (range, dim) in memlet.subset.iter().zip(&container.dims) {
+                if let sdfg::Range::At(at) = range {
+                    found.extend(at.symbols().into_iter().map(|index| (index, dim.clone())));
+                }
+            }
+        }
+    }
+    found
 }
 
 impl TileSpace {
@@ -172,6 +198,8 @@ impl TileSpace {
                 }
             }
         }
+        let result = written.first().map(|(_, n)| tensors[*n].data.clone()).unwrap_or_default();
+        let walked = walked_by(spec, &result);
         let mut summed = BTreeSet::new();
         for target in products.iter().map(|s| &s.write).filter(|target| !is_local(&target.data)) {
             let named = |index: &str| target.subscripts.iter().any(|e| e.symbols().contains(index));
@@ -192,12 +220,13 @@ impl TileSpace {
             Some(false) => &[false, true],
         };
         let reduces: &[&str] = if summed.is_empty() { &["sequential"] } else { &["sequential", "private"] };
+        let dim_of = |among: &[(String, String)], index: &str| among.iter().find(|(i, _)| i == index).map(|(_, d)| d.clone());
         let outer = outer
             .iter()
-            .map(|range| Outer {
-                side: side(&products, &range.index, &is_local),
-                dim: dims.iter().find(|(i, _)| *i == range.index).map_or_else(String::new, |(_, d)| d.clone()),
-                range: range.clone(),
+            .map(|range| {
+                let dim = dim_of(&dims, &range.index).unwrap_or_default();
+                let written = dim_of(&walked, &range.index).unwrap_or_else(|| dim.clone());
+                Outer { side: side(&products, &range.index, &is_local), dim, written, range: range.clone() }
             })
             .collect();
         let single = statements.len() == 1 && written.len() == 1;

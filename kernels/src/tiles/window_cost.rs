@@ -140,13 +140,13 @@ impl TileSpace {
         let own = self.channels();
         let result = self.written.first().map(|n| self.layout(config, &self.tensors[*n].data)).unwrap_or_default();
         let inner = result.innermost().unwrap_or_default();
-        self.outer.iter().any(|o| o.side == own && o.dim == inner)
+        self.outer.iter().any(|o| o.side == own && o.written == inner)
     }
 
     /// Bytes of all tensors, weighted by what their layouts cost.
     fn bytes_of_images(&self, config: &KernelConfig) -> f64 {
         let own = self.channels();
-        let channel = |dim: &str| self.outer.iter().any(|o| o.side == own && o.dim == dim);
+        let channel = |dim: &str| self.outer.iter().any(|o| o.side == own && o.walks(dim));
         let mut total = 0.0;
         for (n, bytes) in self.bytes.iter().enumerate() {
             let layout = self.layout(config, &self.tensors[n].data);

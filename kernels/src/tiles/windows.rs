@@ -31,7 +31,7 @@ impl TileSpace {
     fn fill_windows(&self, indices: Vec<&Outer>, mut room: i64, unit: i64, layout: &Layout, into: &mut Vec<(String, i64)>) {
         let mut indices = indices;
         // A block is not where its dim is.
-        let place = |o: &Outer| layout.pieces.iter().position(|p| p.dim == o.dim && p.block.is_none());
+        let place = |o: &Outer| layout.pieces.iter().position(|p| p.dim == o.written && p.block.is_none());
         indices.sort_by_key(|o| std::cmp::Reverse(place(o)));
         for outer in indices {
             let count = outer.range.count;

@@ -1,6 +1,7 @@
 //! Kernels as their users see them: against the interpreter, on this machine's cores and, of GPUs, on the shim.
 
 mod alpha_equivalence;
+mod clipped_windows;
 mod common;
 mod contraction;
 mod cublaslt;

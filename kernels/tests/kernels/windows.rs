@@ -83,13 +83,18 @@ impl Window {
 
     /// `y = Σ k · x`.
     pub fn convolution(&self) -> Case {
+        self.filled(0.0)
+    }
+
+    /// `y = Σ k · x` of an image in a frame of some value.
+    pub fn filled(&self, fill: f64) -> Case {
         let (mut p, out) = self.program();
         let (weights, channel, summed) = self.parts();
         common::heap(&mut p, "k", &weights, Role::Parameter);
         let mut indices = common::over(&out, IndexKind::Independent);
         indices.extend(common::over(&summed, IndexKind::Reduction));
         let write = common::wcr(common::at("y", &out), Combine::Sum);
-        let sum = common::tasklet(write, v("k") * v("x"), vec![common::at("k", &weights), self.image("x", channel, 0.0)]);
+        let sum = common::tasklet(write, v("k") * v("x"), vec![common::at("k", &weights), self.image("x", channel, fill)]);
         Case { program: p, unit: Unit::Scope(Scope::new("convolution", indices, vec![sum])) }
     }
 
@@ -252,6 +257,34 @@ fn products_of_images_and_matrices_equal_the_interpreter() -> Result<(), Failure
         Ok(spread(&space, 6).collect())
     })?;
     assert_eq!(checked, 3 * 6 * windows.len());
+    Ok(())
+}
+
+/// A convolution that writes a part of a joined tensor, whose dims have other names, is walked in the order of that tensor's layout: whole
+/// rows, and channels as lanes.
+#[test]
+fn parts_of_joined_tensors_are_walked_in_their_layout() -> Result<(), Failure> {
+    let mut p =
+        common::program(&[("n", 1), ("c", 16), ("h", 9), ("w", 56), ("r", 3), ("s", 3), ("p", 9), ("q", 56), ("o", 32), ("joined", 64)]);
+    common::heap(&mut p, "x", &["n", "c", "h", "w"], Role::Input);
+    common::heap(&mut p, "k", &["o", "c", "r", "s"], Role::Parameter);
+    common::heap(&mut p, "y", &["n", "joined", "h", "w"], Role::Output);
+    common::local(&mut p, "t", &[]);
+    let mut part = common::at("y", &["n", "o", "p", "q"]);
+    part.subset[1] = sdfg::Range::At(Expr::sym("o") + Expr::Int(32));
+    let image = Window::PLAIN.image("x", Expr::sym("c"), 0.0);
+    let reads = vec![common::at("k", &["o", "c", "r", "s"]), image];
+    let sum = common::tasklet(common::wcr(common::at("t", &[]), Combine::Sum), v("k") * v("x"), reads);
+    let body = vec![common::map("sum", &["c", "r", "s"], vec![sum]), common::tasklet(part, v("t"), vec![common::at("t", &[])])];
+    let unit = Unit::Scope(Scope::new("part", common::over(&["n", "o", "p", "q"], IndexKind::Independent), body));
+    let reference = Reference::new(&p, &unit)?;
+    let space = kernels::tiles::TileSpace::new(&KernelSpec { images: true, ..reference.spec.clone() })?;
+    assert!(space.is_direct());
+    let best =
+        (0..space.count()).map(|n| space.config(n)).min_by(|a, b| space.cost(a).total_cmp(&space.cost(b))).ok_or("no configuration")?;
+    assert_eq!(best.layouts["y"].innermost(), Some("joined"), "{best}");
+    let tile = best.knobs.get("tile").unwrap_or_default();
+    assert!(tile.contains("q:56") && !tile.contains("p:9"), "{best}");
     Ok(())
 }
 

@@ -28,7 +28,7 @@ const KINDS: [(&str, MakeOfWindow); 2] = [("convolution", Window::convolution), 
 const TILES: [&str; 4] = ["o:64,p:64,q:64", "o:16,p:4,q:64", "o:32,p:3,q:5", "o:16,p:8,q:6,n:2"];
 
 /// Images and results in vectors of channels.
-fn blocked(spec: &KernelSpec, data: &str) -> Layout {
+pub fn blocked(spec: &KernelSpec, data: &str) -> Layout {
     let dims = &spec.containers[data].dims;
     let mut layout = Layout::of(dims);
     layout.pieces.push(Piece { dim: dims[1].clone(), block: Some(images::lanes() as u32) });
@@ -36,7 +36,7 @@ fn blocked(spec: &KernelSpec, data: &str) -> Layout {
 }
 
 /// Weights as declared, with either kind of channels last, and in vectors of results.
-fn weights(spec: &KernelSpec, n: usize) -> Layout {
+pub fn weights(spec: &KernelSpec, n: usize) -> Layout {
     images::layouts(spec, "k").swap_remove(n % images::layouts(spec, "k").len())
 }
 

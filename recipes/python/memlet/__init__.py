@@ -4,9 +4,9 @@
 ``torch.compile(model, backend="memlet")`` make plans of PyTorch programs.
 """
 
-from .library import Bound, MemletError, Packed, Step, Tensor, load
+from .library import Bound, MemletError, Packed, Step, Tensor, Workspace, load
 
-__all__ = ["Bound", "MemletError", "Packed", "Step", "Tensor", "compile", "load"]
+__all__ = ["Bound", "MemletError", "Packed", "Step", "Tensor", "Workspace", "compile", "load"]
 
 
 def compile(module, example, **options):

@@ -9,10 +9,12 @@ import operator
 import torch
 
 from .masks import MASK
-from .operators import VIEWS, is_of_indices
+from .operators import POINTWISE, VIEWS, is_of_indices
 
 aten = torch.ops.aten
 EQUAL = (aten.eq.Tensor,)
+#: What costs little to compute again, beside functions point by point.
+CHEAP = (aten.gelu.default, aten.silu.default, aten.native_layer_norm.default)
 EXTREMA = (aten.amax.default, aten.amin.default)
 
 #: Operators that a layer must have to be worth a plan of its own.
@@ -120,6 +122,22 @@ def sources(nodes):
         for of in sources(node.all_input_nodes) if is_free(node) or is_extremum else [node]:
             found[of] = None
     return list(found)
+
+
+def underived(nodes):
+    """Saved values without those that are made of others that are saved, point by point or by a normalization: backward computes them again
+    from what it reads anyway. A dropped-out softmax is one, a GELU whose argument is saved, and what a layer norm makes."""
+    kept = dict.fromkeys(nodes)
+
+    def is_known(node):
+        return node in kept or node.op == "placeholder" or is_free(node) and all(is_known(n) for n in node.all_input_nodes)
+
+    for node in nodes:
+        made = node.args[0] if node.target is operator.getitem and node.args[1] == 0 else node
+        if made.op == "call_function" and (made.target in POINTWISE or made.target in CHEAP):
+            if all(n is not node and is_known(n) for n in made.all_input_nodes):
+                del kept[node]
+    return list(kept)
 
 
 def operators(graph):

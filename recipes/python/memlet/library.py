@@ -8,6 +8,8 @@ import ctypes
 import json
 import os
 import sys
+import threading
+import weakref
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,15 +108,32 @@ _mincore = ctypes.CDLL(None).mincore
 _mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
 
-def load(folder, threads=None):
-    """Loads the library in a folder that ``memlet build`` wrote, with a number of threads (by default as many as the plan was chosen for)."""
-    return Step(folder, threads)
+def load(folder, threads=None, workspace=None):
+    """Loads the library in a folder that ``memlet build`` wrote, with a number of threads (by default as many as the plan was chosen for),
+    and with a ``Workspace`` if it is to share that with others."""
+    return Step(folder, threads, workspace)
+
+
+class Workspace:
+    """Memory for what lies between inputs and results of several steps, as large as that of the largest. Of the steps that share it one
+    runs at a time."""
+
+    def __init__(self):
+        self.lock, self.memory = threading.Lock(), _room(0)
+
+    @property
+    def bytes(self):
+        return self.memory.nbytes
+
+    def _grow(self, size):
+        if size > self.bytes:
+            self.memory = _room(size)
 
 
 class Step:
-    """A step of a plan. Calls of one step follow one another; steps are independent of each other."""
+    """A step of a plan. Calls of one step follow one another; steps are independent of each other, unless they share a workspace."""
 
-    def __init__(self, folder, threads=None):
+    def __init__(self, folder, threads=None, workspace=None):
         self._context = None
         folder = os.fspath(folder)
         try:
@@ -136,9 +155,12 @@ class Step:
         self.threads = threads if threads is not None else min(about["threads"], most)
         #: Of the memory that a context has for what lies between its inputs and results.
         self.workspace_bytes = self._function("workspace_bytes")(self.threads)
-        context = ctypes.c_void_p()
-        self._check(self._function("create")(ctypes.byref(context), self.threads, None, 0))
-        self._context = context
+        #: The workspace that it shares, unless it keeps something there from one call to the next.
+        self.workspace = workspace if about.get("workspace") == "scratch" else None
+        self._memory = None
+        if self.workspace is not None:
+            self.workspace._grow(self.workspace_bytes)
+        self._create()
         self._pointers = (ctypes.c_void_p * len(self._memories))()
         # Tensors that are parts of one memory are copied into it; all others are used where they lie.
         given = [t.memory for t in self.tensors if t.is_given]
@@ -192,6 +214,25 @@ class Step:
             element_bytes=found.element_bytes,
         )
 
+    def _create(self):
+        self._memory = self.workspace.memory if self.workspace is not None else None
+        at, size = (None, 0) if self._memory is None else (self._memory.ctypes.data, self._memory.nbytes)
+        context = ctypes.c_void_p()
+        self._check(self._function("create")(ctypes.byref(context), self.threads, at, size))
+        self._context = context
+
+    def _run(self, pointers, seed, step, flags):
+        if self.workspace is None:
+            self._check(self._step(self._context, pointers, seed, step, flags))
+            return
+        with self.workspace.lock:
+            if self._memory is not self.workspace.memory:
+                # The workspace has grown since.
+                self._function("destroy")(self._context)
+                self._context = None
+                self._create()
+            self._check(self._step(self._context, pointers, seed, step, flags))
+
     def _check(self, error):
         if error:
             raise MemletError(f"{self.name}: {self._function('strerror')(error).decode()}")
@@ -244,7 +285,7 @@ class Step:
         """Where a tensor lies, if it lies as the plan wants it; else where a copy of it lies."""
         last = self._last.get(tensor.name)
         torch_tensor = hasattr(given, "data_ptr")
-        if last is not None and last[0] is given:
+        if last is not None and (last[0]() if torch_tensor else last[0]) is given:
             # PyTorch's tensors may have got other memory, or another shape.
             if not torch_tensor:
                 if last[2] is not None:
@@ -281,7 +322,8 @@ class Step:
                 self._copy(tensor, given, copied)
                 address = copied.ctypes.data
         is_fixed = copied is None and not torch_tensor
-        self._last[tensor.name] = (given, address, copied, state, is_fixed)
+        # PyTorch frees what nobody reads any more.
+        self._last[tensor.name] = (weakref.ref(given) if torch_tensor else given, address, copied, state, is_fixed)
         return address
 
     def _placed(self, tensors, out):
@@ -319,7 +361,7 @@ class Step:
         """Runs a step on tensors by name. Returns results by name: those of ``out``, or new ones; next values of parameters lie where the
         parameters do, and are not among them."""
         results = self._placed(tensors, out)
-        self._check(self._step(self._context, self._pointers, seed, step, 0 if dropout else NO_DROPOUT))
+        self._run(self._pointers, seed, step, 0 if dropout else NO_DROPOUT)
         return {name: value.numpy() if isinstance(value, Packed) else value for name, value in results.items()}
 
     def bind(self, out=None, **tensors):
@@ -355,7 +397,7 @@ class Bound:
         self._pointers = (ctypes.c_void_p * len(step._memories))(*step._pointers)
 
     def __call__(self, seed=1, step=0, dropout=True):
-        self._step._check(self._step._step(self._step._context, self._pointers, seed, step, 0 if dropout else NO_DROPOUT))
+        self._step._run(self._pointers, seed, step, 0 if dropout else NO_DROPOUT)
         return self.results
 
 

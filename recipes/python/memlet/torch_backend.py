@@ -19,9 +19,9 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import partitioners
+from torch.fx.graph import _BoxedCodeGen
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
@@ -29,7 +29,7 @@ from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 from . import decompositions, layers
 from .graph import Recipe
 from .indices import Unsupported, leaves
-from .library import MemletError, load
+from .library import MemletError, Workspace, load
 from .masks import MASK, SEED
 from .operators import VIEWS, is_of_indices, reason_against
 
@@ -142,8 +142,10 @@ def _alone(folder):
         yield
 
 
-#: Libraries of this process by key: equal partitions share one, and its workspace.
+#: Libraries of this process by key: equal partitions share one.
 _LOADED = {}
+#: The workspace of all of them: partitions run one after another.
+WORKSPACE = Workspace()
 
 
 def _built(text):
@@ -158,7 +160,7 @@ def _built(text):
         with _alone(Options.cache()):
             if not made.exists():
                 _make(text, folder, key, threads)
-    _LOADED[folder, threads] = load(folder / "library", threads=threads)
+    _LOADED[folder, threads] = load(folder / "library", threads=threads, workspace=WORKSPACE)
     return _LOADED[folder, threads]
 
 
@@ -245,7 +247,19 @@ def _compiled(module, kind):
 
 
 def _compiler(kind):
-    return lambda module, example: make_boxed_func(_compiled(module, kind).forward)
+    def compiler(module, example):
+        compiled = _compiled(module, kind)
+        # It takes its inputs in a list, which it empties: each is let go behind the last operator that reads it.
+        compiled.graph.set_codegen(_BoxedCodeGen())
+        compiled.recompile()
+
+        def run(inputs):
+            return compiled(inputs)
+
+        run._boxed_call = True
+        return run
+
+    return compiler
 
 
 def _divided(joint, inputs, **about):
@@ -253,7 +267,11 @@ def _divided(joint, inputs, **about):
     if Options.dropout != "pytorch":
         decompositions.dropouts_as_masks(joint)
     choose = partitioners.choose_saved_values_set
-    with mock.patch.object(partitioners, "choose_saved_values_set", lambda *args, **named: layers.sources(choose(*args, **named))):
+
+    def chosen(*args, **named):
+        return layers.underived(layers.sources(choose(*args, **named)))
+
+    with mock.patch.object(partitioners, "choose_saved_values_set", chosen):
         forward, backward = partitioners.min_cut_rematerialization_partition(joint, inputs, **about)
     layers.settle(forward.graph, backward.graph)
     forward.recompile()

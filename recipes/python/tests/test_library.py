@@ -167,6 +167,20 @@ class Library(unittest.TestCase):
             loss, right = reference(right, self.given["x"].astype(np.float64), self.given["t"])
             self.assertLess(abs(float(bound(step=number)["loss"]) - loss), 1e-5 * abs(loss))
 
+    def test_steps_can_share_a_workspace(self):
+        shared = memlet.Workspace()
+        steps = [memlet.load(f"{self.folder.name}/library", threads=threads, workspace=shared) for threads in (1, 2, 1)]
+        self.assertEqual({step.workspace for step in steps}, {shared})
+        self.assertEqual(shared.bytes, max(step.workspace_bytes for step in steps))
+        laid = [self.laid(step, lambda array: array) for step in steps]
+        right = {name: self.given[name] for name in "wcv"}
+        for number in range(3):
+            loss, right = reference(right, self.given["x"].astype(np.float64), self.given["t"])
+            for step, given in zip(steps, laid):
+                self.assertLess(abs(float(step(step=number, **given)["loss"]) - loss), 1e-5 * abs(loss))
+            # Of a larger step, after which the others move.
+            shared._grow(shared.bytes + 4096)
+
     def test_inputs_that_lie_otherwise_are_copied(self):
         step = self.step(1)
         laid = self.laid(step, lambda array: array)

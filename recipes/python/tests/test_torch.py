@@ -242,6 +242,48 @@ class Programs(unittest.TestCase):
         slope = (losses[0] - losses[1]) / 2e-2
         self.assertAlmostEqual(slope, (gradient * direction).sum().item(), delta=2e-2 * max(1, abs(slope)))
 
+    def test_what_backward_can_make_of_saved_values_is_not_saved(self):
+        # Of a GELU its argument, of dropped-out probabilities these: 12 rows of 32, 12 x 12 in 2 heads, which none has twice.
+        class Block(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.up, self.down = torch.nn.Linear(8, 32), torch.nn.Linear(32, 8)
+
+            def forward(self, x):
+                heads = x.view(12, 2, 4).transpose(0, 1)
+                probabilities = F.dropout(torch.softmax(heads @ heads.transpose(1, 2), -1), 0.25)
+                y = (probabilities @ heads).transpose(0, 1).reshape(12, 8)
+                return self.down(F.gelu(self.up(y)))
+
+        module, x, saved = Block(), torch.randn(12, 8, requires_grad=True), []
+        compiled = torch.compile(module, backend=torch_backend.backend, dynamic=False)
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.numel()) or t, lambda t: t):
+            y = compiled(x)
+        self.assertEqual((saved.count(12 * 32), saved.count(2 * 12 * 12)), (1, 1), saved)
+        y.sum().backward()
+        self.assertFalse(x.grad.isnan().any())
+
+    def test_backward_lets_saved_tensors_go(self):
+        # 8 layers of 2 MB, saved for backward, whose gradients have 16 KB each.
+        module = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh()) for _ in range(8)))
+        x = torch.randn(8192, 64)
+        compiled = torch.compile(module, backend=torch_backend.backend, dynamic=False)
+
+        def step():
+            module.zero_grad(set_to_none=True)
+            compiled(x).sum().backward()
+
+        step()
+        with torch.autograd.profiler.profile(profile_memory=True) as profile:
+            step()
+        live = most = 0
+        for event in sorted((e for e in profile.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns()):
+            live += event.nbytes()
+            most = max(most, live)
+        # Two more than what is saved: what passes between layers, forward or backward.
+        self.assertLess(most, (8 + 3) * x.nbytes)
+        del compiled
+
     def test_dropout_can_stay_with_pytorch_and_keep_its_seeds(self):
         with torch_backend.options(dropout="pytorch"):
             module = Of(lambda x, w, v: F.dropout(torch.tanh(x @ w), 0.3) @ v, (6, 8), (8, 5))

@@ -85,7 +85,11 @@ impl CLibrary<'_> {
     /// What other tools need to know to load the library.
     fn manifest(&self) -> String {
         let name = self.name;
-        format!("{}\n", serde_json::json!({"name": name, "library": format!("lib{name}.so"), "abi": 1, "threads": self.plan.threads}))
+        // Contexts that keep nothing in their workspaces from one step to the next may share one, a step at a time.
+        let workspace = if self.flat.fills.is_empty() && self.schedules.once.is_empty() { "scratch" } else { "kept" };
+        let library = format!("lib{name}.so");
+        let about = serde_json::json!({"name": name, "library": library, "abi": 1, "threads": self.plan.threads, "workspace": workspace});
+        format!("{about}\n")
     }
 
     /// The tensors as lines of a table.

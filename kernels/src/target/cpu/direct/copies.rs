@@ -41,7 +41,7 @@ pub struct PackedFactor {
 }
 
 impl CPrinter<'_> {
-    /// A factor, copied if it is read outside its container.
+    /// A factor, copied if it is read outside its container, unless the product may leave out what lies there.
     pub fn operand(&mut self, element: Element, group: &LoopGroup, level: usize) -> Result<DirectOperand, KernelError> {
         self.operand_of(element, Some((group, level)))
     }
@@ -53,7 +53,7 @@ impl CPrinter<'_> {
 
     fn operand_of(&mut self, element: Element, tile: Option<(&LoopGroup, usize)>) -> Result<DirectOperand, KernelError> {
         let (strides, ..) = self.strides(&element.data)?;
-        let mut operand = DirectOperand { element, strides, copy: None };
+        let mut operand = DirectOperand::in_place(element, strides);
         let shape = self.tensor(&operand.element.data)?.shape.clone();
         if !matches!(self.tensor(&operand.element.data)?.space, MemorySpace::Heap { .. }) {
             return Ok(operand);
@@ -63,8 +63,11 @@ impl CPrinter<'_> {
             let (low, high) = self.hull(&operand.element, subscript)?;
             leaves |= low < 0 || high >= *size;
         }
-        if leaves {
-            self.copy_whole(&mut operand, tile)?;
+        let clipped = tile.filter(|_| leaves).and_then(|(group, _)| self.clipped(&operand.element, group));
+        match clipped {
+            Some(dims) => operand.clipped = dims,
+            None if leaves => self.copy_whole(&mut operand, tile)?,
+            None => {}
         }
         Ok(operand)
     }
@@ -86,7 +89,7 @@ impl CPrinter<'_> {
     }
 
     /// Least and greatest value of a subscript over all iterations.
-    fn hull(&self, element: &Element, subscript: &Expr) -> Result<(i64, i64), KernelError> {
+    pub(super) fn hull(&self, element: &Element, subscript: &Expr) -> Result<(i64, i64), KernelError> {
         let wrong = || self.unsupported(format!("`{}` is subscripted by `{subscript}` in a product", element.data));
         // Windows are walked inside the picture alone: their places there, whatever the tile.
         let place = |index: &String| format!("{index}.place");
@@ -165,6 +168,7 @@ impl CPrinter<'_> {
             operand.copy = Some(Copied::Whole { at, lows });
         }
         operand.strides = dims.iter().map(|d| d.to).collect();
+        operand.clipped.clear();
         Ok(())
     }
 

@@ -3,10 +3,24 @@
 use std::fmt::Write;
 
 /// A loop over the depth: iterations, and elements between them in the factor of vectors and in the other one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DepthLoop {
     pub count: i64,
     pub strides: [i64; 2],
+    pub clip: Clip,
+}
+
+/// What a loop over the depth leaves out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Clip {
+    None,
+    /// The caller gives how many iterations there are.
+    Counted,
+    /// Of each row along an axis of the block, the iterations that count.
+    Rows {
+        axis: usize,
+        inside: Vec<Vec<bool>>,
+    },
 }
 
 /// Distances in elements, all of them known when the text is made: addresses are one register and a constant.
@@ -77,7 +91,7 @@ impl MicroKernel {
         }
         let names: Vec<String> = (0..self.vectors).map(|v| format!("w{v}")).collect();
         let _ = writeln!(body, "    reg_t x, {};\n    (void)x, (void)lanes;", names.join(", "));
-        self.nest(&mut body, 0, "    ");
+        self.nest(&mut body, 0, "    ", &|_, _| true);
         for (i, v) in sums() {
             let _ = writeln!(body, "    c{i}_{v} *= scale;");
         }
@@ -108,43 +122,69 @@ impl MicroKernel {
         let touched: String = self.epilogue.iter().flat_map(|(_, places)| places).enumerate().map(pointer).collect();
         let result = if self.epilogue.is_none() { ", real *restrict c, int64_t add" } else { "" };
         let ahead = if self.brings.is_some() { ", int64_t ahead" } else { "" };
-        let parameters = format!("const real *restrict w, const real *restrict s{result}, real scale, int64_t lanes{touched}{ahead}");
+        let counted = |(n, d): (usize, &DepthLoop)| (d.clip == Clip::Counted).then(|| format!(", int64_t n{n}"));
+        let counts: String = self.depth.iter().enumerate().filter_map(counted).collect();
+        let parameters =
+            format!("const real *restrict w, const real *restrict s{result}, real scale, int64_t lanes{touched}{ahead}{counts}");
         let text =
             format!("#ifndef {guard}\n#define {guard}\nstatic __attribute__((noinline)) void {name}({parameters})\n{{\n{body}}}\n#endif\n");
         (name, text)
     }
 
-    /// Loops over the depth from a level on.
-    fn nest(&self, body: &mut String, level: usize, indent: &str) {
-        let Some(DepthLoop { count, strides: [w, s] }) = self.depth.get(level).copied() else {
-            self.step(body, indent, 0, [0, 0]);
+    /// Loops over the depth from a level on, of the rows that count there.
+    fn nest(&self, body: &mut String, level: usize, indent: &str, counts: &dyn Fn(i64, i64) -> bool) {
+        let Some(DepthLoop { count, strides: [w, s], clip }) = self.depth.get(level).cloned() else {
+            self.step(body, indent, 0, [0, 0], counts);
             return;
         };
-        if level + 1 < self.depth.len() {
-            let _ = writeln!(body, "{indent}for (int64_t d{level} = 0; d{level} < {count}; ++d{level}, w += {w}, s += {s}) {{");
-            let inner = format!("{indent}    ");
-            let _ = writeln!(body, "{inner}const real *const w_{level} = w, *const s_{level} = s;");
-            self.nest(body, level + 1, &inner);
-            let _ = writeln!(body, "{inner}w = w_{level}, s = s_{level};\n{indent}}}");
+        let is_last = level + 1 == self.depth.len();
+        let within = format!("{indent}    ");
+        let again = format!("const real *const w_{level} = w, *const s_{level} = s;");
+        if let Clip::Rows { axis, inside } = clip {
+            for k in 0..count {
+                let counts = |a: i64, b: i64| counts(a, b) && inside[[a, b][axis] as usize][k as usize];
+                if self.each_row().all(|(_, a, b)| !counts(a, b)) {
+                    continue;
+                }
+                if is_last {
+                    self.step(body, indent, k, [k * w, k * s], &counts);
+                    continue;
+                }
+                let _ = writeln!(body, "{indent}{{\n{within}{again}\n{within}w += {}, s += {};", k * w, k * s);
+                self.nest(body, level + 1, &within, &counts);
+                let _ = writeln!(body, "{within}w = w_{level}, s = s_{level};\n{indent}}}");
+            }
+            return;
+        }
+        let many = if clip == Clip::Counted { format!("n{level}") } else { count.to_string() };
+        if !is_last || clip == Clip::Counted {
+            let _ = writeln!(body, "{indent}for (int64_t d{level} = 0; d{level} < {many}; ++d{level}, w += {w}, s += {s}) {{");
+            if is_last {
+                self.step(body, &within, 0, [0, 0], counts);
+                let _ = writeln!(body, "{indent}}}");
+            } else {
+                let _ = writeln!(body, "{within}{again}");
+                self.nest(body, level + 1, &within, counts);
+                let _ = writeln!(body, "{within}w = w_{level}, s = s_{level};\n{indent}}}");
+            }
             return;
         }
         let rounds = if count <= STEPS { 0 } else { count / STEPS };
         if rounds > 0 {
             let (far_w, far_s) = (STEPS * w, STEPS * s);
             let _ = writeln!(body, "{indent}for (int64_t d{level} = 0; d{level} < {rounds}; ++d{level}, w += {far_w}, s += {far_s}) {{");
-            let inner = format!("{indent}    ");
             for step in 0..STEPS {
-                self.step(body, &inner, step, [step * w, step * s]);
+                self.step(body, &within, step, [step * w, step * s], counts);
             }
             let _ = writeln!(body, "{indent}}}");
         }
         for step in 0..count - rounds * STEPS {
-            self.step(body, indent, step, [step * w, step * s]);
+            self.step(body, indent, step, [step * w, step * s], counts);
         }
     }
 
-    /// One step of the depth: its number in the round, and its distance from where the factors are.
-    fn step(&self, body: &mut String, indent: &str, number: i64, [w, s]: [i64; 2]) {
+    /// One step of the depth: its number in the round, its distance from where the factors are, and the rows that count.
+    fn step(&self, body: &mut String, indent: &str, number: i64, [w, s]: [i64; 2], counts: &dyn Fn(i64, i64) -> bool) {
         for n in 0..self.brings.filter(|b| number % b.every == 0).map_or(0, |b| b.vectors) {
             let _ = writeln!(body, "{indent}BRING_NEAR(w + ahead + {});", w + n * self.vector[0]);
         }
@@ -155,7 +195,7 @@ impl MicroKernel {
                 apart => writeln!(body, "{indent}w{v} = gathered(w + {at}, {apart}, lanes{});", self.before(v)),
             };
         }
-        for (i, a, b) in self.each_row() {
+        for (i, a, b) in self.each_row().filter(|(_, a, b)| counts(*a, *b)) {
             let at = s + a * self.row[0] + b * self.row[1];
             let one = |v: i64| match self.other {
                 Some([vector, 1]) if self.whole[1] => format!("MULTIPLY_TAKEN(c{i}_{v}, s + {}, w{v});", at + v * vector),

@@ -13,6 +13,7 @@
 //! subscript it. All distances are constants of the text, so that windows cost no arithmetic.
 
 mod border;
+mod clip;
 mod copies;
 mod epilogue;
 mod micro;
@@ -25,9 +26,10 @@ use crate::loopnest::matmul_pattern::factors;
 use crate::loopnest::{Element, ForLoop, LoopGroup, MemorySpace, slope};
 use crate::register_block;
 use crate::target::cpu::dialect::CPrinter;
+use clip::{ClippedBlocks, ClippedDim, written_out};
 use copies::PackedFactor;
 use epilogue::{DirectEpilogue, Touched};
-use micro::{Brought, DepthLoop, EpilogueStrides, MicroKernel, steps_of_round};
+use micro::{Brought, Clip, DepthLoop, EpilogueStrides, MicroKernel, steps_of_round};
 pub use operand::DirectOperand;
 use sdfg::{Expr, Scalar};
 use std::cmp::Reverse;
@@ -56,6 +58,8 @@ pub struct ProductAxis {
     last: i64,
     /// Elements between neighbours in the factors, in the result and in what an epilogue touches; `None` where it does not occur.
     strides: Vec<Option<i64>>,
+    /// Whether it is walked by itself: windows that leave a container move along it.
+    is_alone: bool,
 }
 
 impl ProductAxis {
@@ -70,12 +74,13 @@ impl ProductAxis {
     /// `self` around `inner` as one axis, if it continues where that ends wherever they occur.
     fn around(&self, inner: &ProductAxis) -> Option<ProductAxis> {
         let continues = self.strides.iter().zip(&inner.strides).all(|(outer, inner_step)| *outer == inner_step.map(|s| s * inner.most));
-        (continues && !inner.is_ragged()).then(|| ProductAxis {
+        (continues && !inner.is_ragged() && !self.is_alone && !inner.is_alone).then(|| ProductAxis {
             indices: inner.indices.iter().chain(&self.indices).cloned().collect(),
             most: self.most * inner.most,
             count: format!("{} * {}", self.count, inner.most),
             last: self.last * inner.most,
             strides: inner.strides.clone(),
+            is_alone: false,
         })
     }
 }
@@ -112,6 +117,15 @@ fn heights(axis: Option<&ProductAxis>, size: i64) -> Vec<i64> {
     found
 }
 
+/// A loop around micro-kernels: iterations, its step, and how far one iteration moves in each tensor and along each dim that windows leave.
+#[derive(Clone)]
+struct BlockLoop {
+    count: String,
+    step: i64,
+    strides: Vec<i64>,
+    moves: Vec<i64>,
+}
+
 /// How the axes of a product are used.
 struct Roles {
     /// Which factor gives vectors.
@@ -124,6 +138,13 @@ struct Roles {
     rows: Vec<ProductAxis>,
     loops: Vec<ProductAxis>,
     depth: Vec<ProductAxis>,
+}
+
+impl Roles {
+    fn each(&mut self, mut of: impl FnMut(&mut ProductAxis)) {
+        let all = [&mut self.across, &mut self.rows, &mut self.loops, &mut self.depth];
+        all.into_iter().flatten().chain([&mut self.lane]).for_each(|axis| of(axis));
+    }
 }
 
 impl CPrinter<'_> {
@@ -168,7 +189,7 @@ impl CPrinter<'_> {
                     inside => (last, count) = (0, format!("({})", integer(&inside, self))),
                 }
             }
-            axes.push(ProductAxis { indices: vec![index.to_string()], most, count, last, strides });
+            axes.push(ProductAxis { indices: vec![index.to_string()], most, count, last, strides, is_alone: false });
         }
         Ok(axes)
     }
@@ -197,7 +218,10 @@ impl CPrinter<'_> {
         let mut operands = [self.operand(a, group, depth)?, self.operand(b, group, depth)?];
         let touched = epilogue.iter().flat_map(|e| &e.touched).map(|t| t.element.clone());
         let results: Vec<Element> = [out.clone()].into_iter().chain(touched).collect();
-        let axes = self.axes(group, &operands, &results)?;
+        let mut axes = self.axes(group, &operands, &results)?;
+        for axis in &mut axes {
+            axis.is_alone = operands.iter().flat_map(|o| &o.clipped).any(|dim| dim.moves_with(axis));
+        }
         // Lanes are neighbours in what is written.
         let main = epilogue.iter().flat_map(|e| &e.touched).position(|t| t.is_written).map_or(2, |n| n + 3);
         let Some(mut roles) = self.roles(axes, &operands, lanes, main) else { return Err(self.unsupported(no_product)) };
@@ -223,13 +247,22 @@ impl CPrinter<'_> {
         for (t, operand) in operands.iter_mut().enumerate() {
             let has_vectors = t == v || roles.both;
             let mine = packed.is_none() || t != v;
-            if partial && has_vectors && mine && roles.lane.stride(t) == 1 && !operand.is_copied() && self.is_given(&operand.element.data) {
+            let part = partial && has_vectors && mine && roles.lane.stride(t) == 1 && self.is_given(&operand.element.data);
+            // What gives single values leaves out what lies outside; vectors along a window are copied.
+            let along = operand.clipped.iter().any(|dim| dim.moves_with(&roles.lane));
+            let leaves = !operand.clipped.is_empty() && (t == v || along);
+            if !operand.is_copied() && (part || leaves) {
+                roles.each(|axis| axis.is_alone &= !operand.clipped.iter().any(|dim| dim.moves_with(axis)));
                 self.copy_whole(operand, Some((group, depth)))?;
                 // Strides of the copy in the place of those in memory.
-                let all = [&mut roles.across, &mut roles.rows, &mut roles.loops, &mut roles.depth];
                 let strides = operand.strides.clone();
-                for axis in all.into_iter().flatten().chain([&mut roles.lane]) {
-                    axis.strides[t] = self.distance(&operand.element, &strides, &axis.indices[0])?;
+                let (mut wrong, element) = (None, operand.element.clone());
+                roles.each(|axis| match self.distance(&element, &strides, &axis.indices[0]) {
+                    Ok(stride) => axis.strides[t] = stride,
+                    Err(e) => wrong = Some(e),
+                });
+                if let Some(e) = wrong {
+                    return Err(e);
                 }
             }
         }
@@ -250,7 +283,7 @@ impl CPrinter<'_> {
         lanes: i64,
         level: usize,
     ) -> Result<(), KernelError> {
-        let Roles { lane, both, mut across, rows, loops, depth, .. } = roles;
+        let Roles { lane, both, mut across, rows, loops, depth: summed, .. } = roles;
         let Some(plan) = self.nest.gemm else { return Err(self.unsupported("it has no products".into())) };
         let partial = lane.most % lanes != 0 || lane.last % lanes != 0;
         // Vectors along the lanes' axis, or, where that is one vector, along another one.
@@ -258,13 +291,26 @@ impl CPrinter<'_> {
         across.sort_by_key(|a| (a.is_ragged(), Reverse(a.most)));
         let beside = if along || across.is_empty() { None } else { Some(across.remove(0)) };
         let by = if packed.is_none() && lane.stride(v) == 1 { v } else { s };
-        let (mut rows, loops, depth) = (joined(rows, main), joined(loops, main), joined(depth, by));
+        let (mut rows, loops) = (joined(rows, main), joined(loops, main));
         rows.sort_by_key(|a| (a.is_ragged(), Reverse(a.most)));
         let vectors = match &beside {
             Some(axis) => axis.most,
             None => (lane.most + lanes - 1) / lanes,
         };
         let block = register_block::choose(plan.block, [0, 1].map(|n| rows.get(n).map_or(1, |a| a.most)), vectors);
+        let clipped: Vec<(ClippedDim, Option<(usize, ClippedBlocks)>)> = operands[s]
+            .clipped
+            .iter()
+            .map(|dim| {
+                let axis = (0..2).find(|n| block.rows[*n] > 1 && rows.get(*n).is_some_and(|a| dim.is_placed_by(a)));
+                (dim.clone(), axis.map(|n| (n, self.clipped_blocks(dim, &rows[n], block.rows[n]))))
+            })
+            .collect();
+        // Where nothing is left out, windows that are written out at the edges are loops like others.
+        let edged = joined(summed.clone(), by);
+        let in_blocks = |axis: &ProductAxis| clipped.iter().any(|(dim, blocks)| blocks.is_some() && dim.moves_with(axis));
+        let plain = |axis: ProductAxis| ProductAxis { is_alone: axis.is_alone && !in_blocks(&axis), ..axis };
+        let depth = joined(summed.into_iter().map(plain).collect(), by);
         let apart = |t: usize| match (&beside, &packed) {
             (Some(axis), _) => axis.stride(t),
             (None, Some(packed)) if t == v => packed.apart,
@@ -273,7 +319,21 @@ impl CPrinter<'_> {
         let row = |t: usize| [0, 1].map(|n| rows.get(n).map_or(0, |a| a.stride(t)));
         let copied = |t: usize| operands[t].is_copied() || (t == v && packed.is_some());
         let whole = [v, s].map(|t| !partial || copied(t) || self.has_room(&operands[t].element));
-        let steps: Vec<DepthLoop> = depth.iter().map(|d| DepthLoop { count: d.most, strides: [d.stride(v), d.stride(s)] }).collect();
+        let loop_of = |d: &ProductAxis, clip: Clip| DepthLoop { count: d.most, strides: [d.stride(v), d.stride(s)], clip };
+        let counted = |d: &ProductAxis| clipped.iter().any(|(dim, blocks)| blocks.is_none() && dim.is_walked_by(d));
+        let unclipped = |d: &ProductAxis| if counted(d) { Clip::Counted } else { Clip::None };
+        let steps: Vec<DepthLoop> = depth.iter().map(|d| loop_of(d, unclipped(d))).collect();
+        // The depth of blocks at these edges along the axes of the block.
+        let at_edges = |edges: [usize; 2], height: [i64; 2]| -> Vec<DepthLoop> {
+            if edges == [0, 0] {
+                return steps.clone();
+            }
+            let clip = |d: &ProductAxis| match clipped.iter().find(|(dim, _)| dim.is_walked_by(d)) {
+                Some((dim, Some((axis, blocks)))) => written_out(dim, blocks, edges[*axis], height[*axis], *axis),
+                _ => unclipped(d),
+            };
+            edged.iter().map(|d| loop_of(d, clip(d))).collect()
+        };
         let panel = depth.iter().map(|d| d.most).product::<i64>() * lanes * 4 * block.vectors;
         // The blocks of rows that one panel of vectors meets ask for the next panel together, each for vectors of other steps.
         let of_factor = self.tensor(&operands[v].element.data)?.shape.iter().product::<i64>() * 4;
@@ -282,11 +342,11 @@ impl CPrinter<'_> {
             * rows.iter().skip(2).map(|a| a.most).product::<i64>();
         let every = calls.min(steps_of_round(&steps));
         let brings = (in_memory && !both && panel > NEAR && of_factor > DISTANT).then_some(every);
-        let kernel = |height: [i64; 2], vectors: i64| MicroKernel {
+        let kernel = |height: [i64; 2], edges: [usize; 2], vectors: i64| MicroKernel {
             lanes,
             vectors,
             rows: height,
-            depth: steps.clone(),
+            depth: at_edges(edges, height),
             vector: [apart(v), lane.stride(v)],
             row: row(s),
             whole,
@@ -344,9 +404,15 @@ impl CPrinter<'_> {
             Some(axis) => axis.count.clone(),
             None => format!("({lane_count} + {}) / {lanes}", lanes - 1),
         };
-        let plain = |axis: &ProductAxis| (axis.count.clone(), 1, all().map(|t| axis.stride(t)).collect::<Vec<i64>>());
-        let of_vectors = (count, block.vectors, all().map(apart).collect::<Vec<i64>>());
-        let mut order: Vec<(String, i64, Vec<i64>)> = loops.iter().chain(&across).map(plain).collect();
+        let moves = |axis: &ProductAxis| clipped.iter().map(|(dim, _)| dim.step_of(axis)).collect::<Vec<i64>>();
+        let walked = |axis: &ProductAxis, size: i64| BlockLoop {
+            count: axis.count.clone(),
+            step: size,
+            strides: all().map(|t| axis.stride(t)).collect(),
+            moves: moves(axis),
+        };
+        let of_vectors = BlockLoop { count, step: block.vectors, strides: all().map(apart).collect(), moves: vec![0; clipped.len()] };
+        let mut order: Vec<BlockLoop> = loops.iter().chain(&across).map(|axis| walked(axis, 1)).collect();
         let outside = panel <= NEAR || panel * (vectors + block.vectors - 1) / block.vectors > FAR;
         let (mut at_vectors, mut at_rows) = (0, [None; 2]);
         if outside {
@@ -358,7 +424,7 @@ impl CPrinter<'_> {
             if n < 2 {
                 at_rows[n] = Some(order.len());
             }
-            order.push((axis.count.clone(), size, all().map(|t| axis.stride(t)).collect()));
+            order.push(walked(axis, size));
         }
         if !outside {
             at_vectors = order.len();
@@ -366,9 +432,9 @@ impl CPrinter<'_> {
         }
         // Blocks of rows that have met a panel, or all panels of the tile where these are the innermost loop: the loops that are counted.
         let end = order.len() - usize::from(!outside);
-        let counted = end - rows.len()..end;
-        for (n, (count, step, _)) in order.iter().enumerate() {
-            if brings.is_some() && !rows.is_empty() && n == counted.start {
+        let met = end - rows.len()..end;
+        for (n, BlockLoop { count, step, .. }) in order.iter().enumerate() {
+            if brings.is_some() && !rows.is_empty() && n == met.start {
                 self.line(level + 1 + n, "int64_t met = 0;");
             }
             self.line(level + 1 + n, format!("for (int64_t x{n} = 0; x{n} < {count}; x{n} += {step}) {{"));
@@ -378,12 +444,8 @@ impl CPrinter<'_> {
         }
         let inner = level + 1 + order.len();
         let place = |name: &str, t: usize| {
-            let terms = order.iter().enumerate().filter(|(_, (.., strides))| strides[t] != 0);
-            [name.to_string()]
-                .into_iter()
-                .chain(terms.map(|(n, (.., strides))| format!("x{n} * {}", strides[t])))
-                .collect::<Vec<_>>()
-                .join(" + ")
+            let terms = order.iter().enumerate().filter(|(_, l)| l.strides[t] != 0);
+            [name.to_string()].into_iter().chain(terms.map(|(n, l)| format!("x{n} * {}", l.strides[t]))).collect::<Vec<_>>().join(" + ")
         };
         let valid = match beside {
             Some(_) => lane_count,
@@ -402,29 +464,60 @@ impl CPrinter<'_> {
                 ", ahead"
             }
         };
-        let arguments = format!("({}, {}{result}, {scale}, {valid}{touched}{ahead});", place("w", v), place("s", s));
+        // Where windows begin later, both factors do.
+        let mut begin = [place("w", v), place("s", s)];
+        for (n, (dim, blocks)) in clipped.iter().enumerate() {
+            let moved: Vec<String> =
+                order.iter().enumerate().filter(|(_, l)| l.moves[n] != 0).map(|(at, l)| format!("x{at} * {}", l.moves[n])).collect();
+            let position = self.window_position(dim, &first, &moved);
+            self.line(inner, format!("const int64_t at{n} = {position};"));
+            if let Some((_, blocks)) = blocks {
+                let edges = blocks.edges.iter().enumerate().map(|(k, position)| format!("at{n} == {position} ? {} : ", k + 1));
+                self.line(inner, format!("const int64_t edge{n} = {}0;", edges.collect::<String>()));
+            } else {
+                let [from, end] = dim.left(&format!("at{n}"));
+                self.line(inner, format!("const int64_t from{n} = {from}, left{n} = max_of({end} - from{n}, 0);"));
+                let window = edged.iter().find(|d| dim.is_walked_by(d));
+                for (begin, t) in begin.iter_mut().zip([v, s]) {
+                    *begin += &format!(" + from{n} * {}", window.map_or(0, |d| d.stride(t)));
+                }
+            }
+        }
+        let left = |d: &ProductAxis| clipped.iter().position(|(dim, blocks)| blocks.is_none() && dim.is_walked_by(d));
+        let lefts: String = edged.iter().filter_map(left).map(|n| format!(", left{n}")).collect();
+        let [of_v, of_s] = begin;
+        let arguments = format!("({of_v}, {of_s}{result}, {scale}, {valid}{touched}{ahead}{lefts});");
         let of_lane = ProductAxis { most: vectors, last: (lane.last + lanes - 1) / lanes, ..lane.clone() };
-        let heights_of = [heights(rows.first(), block.rows[0]), heights(rows.get(1), block.rows[1])];
         let wide = heights(Some(beside.as_ref().unwrap_or(&of_lane)), block.vectors);
+        // Rows along each axis of a block, and the edge that they are at.
+        let blocks_of = [0, 1].map(|axis| {
+            let found = clipped.iter().enumerate().find_map(|(n, (_, blocks))| {
+                let (_, blocks) = blocks.as_ref().filter(|(a, _)| *a == axis)?;
+                Some((Some(n), blocks.blocks.clone()))
+            });
+            found.unwrap_or_else(|| (None, heights(rows.get(axis), block.rows[axis]).into_iter().map(|h| (h, 0)).collect()))
+        });
+        let is_edge = |axis: usize, edge: usize| {
+            let (dim, blocks) = &blocks_of[axis];
+            dim.filter(|_| blocks.iter().any(|(_, e)| *e != edge)).map(|n| format!("edge{n} == {edge}"))
+        };
+        let alone = wide.len() * blocks_of[0].1.len() * blocks_of[1].1.len() == 1;
         for n in &wide {
-            for a in &heights_of[0] {
-                for b in &heights_of[1] {
-                    let (name, text) = kernel([*a, *b], *n).code();
+            for (a, edge_a) in &blocks_of[0].1 {
+                for (b, edge_b) in &blocks_of[1].1 {
+                    let (name, text) = kernel([*a, *b], [*edge_a, *edge_b], *n).code();
                     self.functions.insert(name.clone(), text);
                     let is = |at: Option<usize>, size: i64, of: i64| at.filter(|_| size > 1).map(|at| format!("h{at} == {of}"));
-                    let tests: Vec<String> =
-                        [is(Some(at_vectors), block.vectors, *n), is(at_rows[0], block.rows[0], *a), is(at_rows[1], block.rows[1], *b)]
-                            .into_iter()
-                            .flatten()
-                            .collect();
-                    let alone = wide.len() * heights_of[0].len() * heights_of[1].len() == 1;
+                    let of_sizes =
+                        [is(Some(at_vectors), block.vectors, *n), is(at_rows[0], block.rows[0], *a), is(at_rows[1], block.rows[1], *b)];
+                    let tests: Vec<String> = of_sizes.into_iter().chain([is_edge(0, *edge_a), is_edge(1, *edge_b)]).flatten().collect();
                     let when = if tests.is_empty() || alone { String::new() } else { format!("if ({}) ", tests.join(" && ")) };
                     self.line(inner, format!("{when}{name}{arguments}"));
                 }
             }
         }
         for n in (0..order.len()).rev() {
-            if brings.is_some() && !rows.is_empty() && n + 1 == counted.end {
+            if brings.is_some() && !rows.is_empty() && n + 1 == met.end {
                 self.line(level + 2 + n, "++met;");
             }
             self.line(level + 1 + n, "}");

@@ -1,5 +1,6 @@
 //! A factor of a direct product, and where its elements are: in place or in a copy.
 
+use super::clip::ClippedDim;
 use crate::loopnest::Element;
 
 /// The copy of an operand.
@@ -18,12 +19,14 @@ pub struct DirectOperand {
     /// Elements between neighbours along each dim.
     pub strides: Vec<i64>,
     pub(super) copy: Option<Copied>,
+    /// The dims that windows leave, of a factor that is read in place all the same.
+    pub(super) clipped: Vec<ClippedDim>,
 }
 
 impl DirectOperand {
     /// A factor that is read where it lies.
     pub fn in_place(element: Element, strides: Vec<i64>) -> Self {
-        DirectOperand { element, strides, copy: None }
+        DirectOperand { element, strides, copy: None, clipped: Vec::new() }
     }
 
     pub fn is_copied(&self) -> bool {

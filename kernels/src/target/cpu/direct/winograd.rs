@@ -13,7 +13,7 @@
 //! convolutions that are none of these, are direct.
 
 use super::epilogue::{DirectEpilogue, Touched};
-use super::micro::{Brought, DepthLoop, EpilogueStrides, MicroKernel};
+use super::micro::{Brought, Clip, DepthLoop, EpilogueStrides, MicroKernel};
 use super::{DirectOperand, ProductAxis};
 use crate::emit::printer::Prepared;
 use crate::emit::scalar::{constant, integer, value};
@@ -351,7 +351,7 @@ impl CPrinter<'_> {
                     lanes,
                     vectors: *vectors,
                     rows: [*rows, 1],
-                    depth: vec![DepthLoop { count: depth, strides: [lanes, 1] }],
+                    depth: vec![DepthLoop { count: depth, strides: [lanes, 1], clip: Clip::None }],
                     vector: [depth * lanes, 1],
                     row: [patch_row, 0],
                     whole: [true, true],

@@ -1,0 +1,165 @@
+//! Windows that leave the container of a factor: a product leaves out the steps of the depth that lie outside, where the factor is zero.
+//!
+//! A register block that reads nothing outside runs the plain micro-kernel. Along a dim in which the rows of a block move, the blocks at a
+//! border have micro-kernels of their own, whose text lacks what lies outside. Along another dim all rows of a block leave alike: its
+//! window begins later or ends earlier, and the micro-kernel is given how many steps are left.
+
+use super::ProductAxis;
+use super::micro::Clip;
+use crate::emit::scalar::integer;
+use crate::loopnest::{Element, LoopGroup, slope};
+use crate::target::cpu::dialect::CPrinter;
+use sdfg::Expr;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Steps of a window along a dim that micro-kernels at a border write out at most.
+const MOST_STEPS: i64 = 7;
+
+/// A dim that windows leave, subscripted by `first + step · place + window.step · window`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClippedDim {
+    subscript: Expr,
+    size: i64,
+    /// The subscript at the first place and the first step of the window.
+    first: i64,
+    /// The index of the result that moves the window, if it has more than one iteration, and how far.
+    place: Option<(String, i64)>,
+    /// The summed index, how far it moves, and its iterations.
+    window: (String, i64, i64),
+}
+
+impl ClippedDim {
+    /// Whether an axis moves the window.
+    pub fn is_placed_by(&self, axis: &ProductAxis) -> bool {
+        self.place.as_ref().is_some_and(|(index, _)| axis.indices.contains(index))
+    }
+
+    /// Whether an axis walks the window.
+    pub fn is_walked_by(&self, axis: &ProductAxis) -> bool {
+        axis.indices.contains(&self.window.0)
+    }
+
+    pub fn moves_with(&self, axis: &ProductAxis) -> bool {
+        self.is_placed_by(axis) || self.is_walked_by(axis)
+    }
+
+    /// How far an iteration of an axis of the result moves the window.
+    pub fn step_of(&self, axis: &ProductAxis) -> i64 {
+        self.place.as_ref().filter(|_| self.is_placed_by(axis)).map_or(0, |(_, step)| *step)
+    }
+
+    /// Of each row of a block whose window begins at `position`, the steps that lie inside.
+    pub fn inside(&self, position: i64, rows: i64) -> Vec<Vec<bool>> {
+        let step = self.place.as_ref().map_or(0, |(_, step)| *step);
+        let (_, apart, count) = &self.window;
+        let is_inside = |row: i64, k: i64| (0..self.size).contains(&(position + step * row + apart * k));
+        (0..rows).map(|row| (0..*count).map(|k| is_inside(row, k)).collect()).collect()
+    }
+
+    /// C of the first step of a window at `position` that lies inside, and of how many do.
+    pub fn left(&self, position: &str) -> [String; 2] {
+        let ((_, apart, count), size) = (&self.window, self.size);
+        let by = apart.abs();
+        // What must be stepped over before the container, and what is left of it.
+        let (before, rest) = match *apart > 0 {
+            true => (format!("-({position})"), format!("{size} - ({position})")),
+            false => (format!("({position}) - {}", size - 1), format!("({position}) + 1")),
+        };
+        let first = format!("min_of((max_of({before}, 0) + {}) / {by}, {count})", by - 1);
+        let end = format!("min_of((max_of({rest}, 0) + {}) / {by}, {count})", by - 1);
+        [first, end]
+    }
+}
+
+/// Register blocks along an axis whose windows leave a dim.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClippedBlocks {
+    /// Positions of the windows of blocks that leave, in order.
+    pub edges: Vec<i64>,
+    /// Blocks that occur: rows, and the number of an edge from 1 on, or 0 of those that stay inside.
+    pub blocks: Vec<(i64, usize)>,
+}
+
+impl CPrinter<'_> {
+    /// The dims that the windows of a product leave, if the product can leave out what lies outside: a fill of zero, one index that moves
+    /// the window and one that walks it, short windows.
+    pub fn clipped(&self, element: &Element, group: &LoopGroup) -> Option<Vec<ClippedDim>> {
+        let result = &group.statements.first()?.write;
+        element.fill.filter(|bits| f64::from_bits(*bits) == 0.0)?;
+        let shape = self.tensor(&element.data).ok()?.shape.clone();
+        let mut dims = Vec::new();
+        for (subscript, size) in element.subscripts.iter().zip(&shape) {
+            let (low, high) = self.hull(element, subscript).ok()?;
+            if low >= 0 && high < *size {
+                continue;
+            }
+            let e = self.untiled(subscript);
+            let (mut place, mut window) = (None, None);
+            for index in e.symbols() {
+                let Some(count) = self.whole_count(&index) else { continue };
+                let step = slope(&e, &index)?.eval(&self.symbols()).ok()?;
+                if step == 0 || self.nest.border(&index).is_some() {
+                    return None;
+                }
+                // What the group sums walks the window; all else is where the window is.
+                let of_result = result.subscripts.iter().any(|s| self.untiled(s).symbols().contains(&index));
+                let of_group = group.loops.iter().find(|l| l.index == index);
+                let one = match of_group.filter(|_| !of_result) {
+                    Some(summed) => summed.count == count && window.replace((index, step, count)).is_none(),
+                    None => place.replace((index, step)).is_none(),
+                };
+                if !one {
+                    return None;
+                }
+            }
+            let zero: BTreeMap<String, Expr> =
+                e.symbols().into_iter().filter(|i| self.whole_count(i).is_some()).map(|i| (i, Expr::Int(0))).collect();
+            let first = e.substitute(&zero).eval(&self.symbols()).ok()?;
+            let window = window.filter(|(.., count)| (2..=MOST_STEPS).contains(count))?;
+            dims.push(ClippedDim { subscript: subscript.clone(), size: *size, first, place, window });
+        }
+        // One index moves or walks one window.
+        let mut seen = BTreeSet::new();
+        let mut is_new = |d: &ClippedDim| seen.insert(d.window.0.clone()) && d.place.iter().all(|(i, _)| seen.insert(i.clone()));
+        dims.iter().all(&mut is_new).then_some(dims)
+    }
+
+    /// The blocks of `size` rows of an axis along which windows leave a dim.
+    pub fn clipped_blocks(&self, dim: &ClippedDim, axis: &ProductAxis, size: i64) -> ClippedBlocks {
+        let step = dim.place.as_ref().map_or(0, |(_, step)| *step);
+        let tile = self.nest.tiles.iter().find(|t| axis.indices.contains(&t.index));
+        let (of_tile, count) = tile.map_or((axis.most, axis.most), |t| (t.size, t.count));
+        let (mut edges, mut found) = (Vec::new(), Vec::new());
+        for start in (0..count).step_by(of_tile.max(1) as usize) {
+            let iterations = of_tile.min(count - start);
+            for at in (0..iterations).step_by(size as usize) {
+                let (position, rows) = (dim.first + step * (start + at), size.min(iterations - at));
+                let leaves = dim.inside(position, rows).into_iter().flatten().any(|inside| !inside);
+                if leaves && !edges.contains(&position) {
+                    edges.push(position);
+                }
+                found.push((rows, position, leaves));
+            }
+        }
+        edges.sort_unstable();
+        let edge = |position: i64| edges.iter().position(|e| *e == position).map_or(0, |n| n + 1);
+        let mut blocks: Vec<(i64, usize)> = found.into_iter().map(|(rows, at, leaves)| (rows, if leaves { edge(at) } else { 0 })).collect();
+        blocks.sort_unstable_by_key(|(rows, edge)| (std::cmp::Reverse(*rows), *edge));
+        blocks.dedup();
+        ClippedBlocks { edges, blocks }
+    }
+
+    /// C of the position of a window: the subscript at the first iterations of the loops, and what loops around the micro-kernel add.
+    pub fn window_position(&mut self, dim: &ClippedDim, first: &BTreeMap<String, Expr>, moved: &[String]) -> String {
+        let at = dim.subscript.substitute(first);
+        [format!("({})", integer(&at, self))].into_iter().chain(moved.iter().cloned()).collect::<Vec<_>>().join(" + ")
+    }
+}
+
+/// How a loop over a window is clipped at an edge: written out along an axis of the block.
+pub fn written_out(dim: &ClippedDim, blocks: &ClippedBlocks, edge: usize, rows: i64, axis: usize) -> Clip {
+    match edge.checked_sub(1).and_then(|n| blocks.edges.get(n)) {
+        Some(position) => Clip::Rows { axis, inside: dim.inside(*position, rows) },
+        None => Clip::None,
+    }
+}
