@@ -129,14 +129,20 @@ def underived(nodes):
     from what it reads anyway. A dropped-out softmax is one, a GELU whose argument is saved, and what a layer norm makes."""
     kept = dict.fromkeys(nodes)
 
-    def is_known(node):
-        return node in kept or node.op == "placeholder" or is_free(node) and all(is_known(n) for n in node.all_input_nodes)
+    def origins(node):
+        """The saved values and inputs of the graph that a value is made of at no cost; ``None`` if there are others."""
+        if node in kept or node.op == "placeholder":
+            return [node]
+        of = [origins(n) for n in node.all_input_nodes] if is_free(node) else [None]
+        return None if None in of else [n for one in of for n in one]
 
     for node in nodes:
         made = node.args[0] if node.target is operator.getitem and node.args[1] == 0 else node
         if made.op == "call_function" and (made.target in POINTWISE or made.target in CHEAP):
-            if all(n is not node and is_known(n) for n in made.all_input_nodes):
-                del kept[node]
+            del kept[node]
+            of = [origins(n) for n in made.all_input_nodes]
+            # Inputs of the graph, as parameters, lie in memory anyway.
+            kept.update(dict.fromkeys([node] if None in of else [n for one in of for n in one]))
     return list(kept)
 
 
