@@ -6,10 +6,11 @@ requests a worker blocks on stdin, so that only one contender computes at a time
     {"do": "load", "tensors": FILE, "model": {...}}     -> {"versions": {...}}
     {"do": "check", "dropout": false, "results": FILE}  -> {"finite": true, "first_s": ...}
     {"do": "memory", "dropout": true}                   -> {"given_bytes": ..., "peak_bytes": ...}
-    {"do": "step", "dropout": true}                     -> {"forward_ms", "backward_ms", "step_ms", "cpu_s", "wall_s"}
+    {"do": "step", "dropout": true, "for_ms": 30}       -> {"forward_ms", "backward_ms", "step_ms", "cpu_s", "wall_s"}
 
 `first_s` is the first step, compilation included; `given_bytes` are those of x, the parameters and the upstream gradient,
-`peak_bytes` of all tensors alive at once in a step, these included; `cpu_s` and `wall_s` are those of the whole request.
+`peak_bytes` of all tensors alive at once in a step, these included. Steps are repeated for so many milliseconds, once at least: the
+times are medians, `cpu_s` and `wall_s` those of the whole request.
 Anything that goes wrong is answered with {"error": ...}.
 
 The file of tensors is in the recipe's names and dim order, which the model's `dims` say: {"x": ["i", "b", "j"], ...}. The peers
@@ -18,6 +19,7 @@ get what is best for them: activations [b,j,i], weights [out,in], and one projec
 import gc
 import json
 import os
+import statistics
 import sys
 import time
 
@@ -115,9 +117,12 @@ class Session:
     def step(self, request):
         prepared = self.ready(request)
         wall, cpu = time.perf_counter(), time.process_time()
-        forward, backward, step = self.peer.step(prepared)
+        until, steps = wall + request.get("for_ms", 0) / 1e3, []
+        while not steps or time.perf_counter() < until:
+            steps.append(self.peer.step(prepared))
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-        return {"forward_ms": forward * 1e3, "backward_ms": backward * 1e3, "step_ms": step * 1e3, "cpu_s": cpu, "wall_s": wall}
+        forward, backward, step = (statistics.median(times) * 1e3 for times in zip(*steps))
+        return {"forward_ms": forward, "backward_ms": backward, "step_ms": step, "cpu_s": cpu, "wall_s": wall}
 
 
 def serve(peer):

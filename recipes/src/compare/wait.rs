@@ -4,6 +4,7 @@
 //! once, in turns, on the first contender, and every contender gets the faster way.
 
 use super::contender::{Framework, PeerContender, PeerVariant};
+use super::race::{TURN, WARM};
 use super::worker::{SETTLE, Wait, Worker};
 use super::{CompareError, Setup};
 use bench::stats::Samples;
@@ -47,8 +48,8 @@ fn both(setup: &Setup, contender: &PeerContender, model: &Value, given: &Path) -
     for _ in 0..ROUNDS {
         for (worker, samples) in [(&mut default, &mut probe.default_ms), (&mut passive, &mut probe.passive_ms)] {
             std::thread::sleep(SETTLE);
-            worker.step(setup.dropout)?;
-            samples.push(worker.step(setup.dropout)?.step_ms);
+            worker.step(setup.dropout, WARM)?;
+            samples.push(worker.step(setup.dropout, TURN)?.step_ms);
         }
     }
     if Samples::new(probe.passive_ms.clone())?.median() < Samples::new(probe.default_ms.clone())?.median() {

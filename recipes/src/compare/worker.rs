@@ -61,7 +61,7 @@ impl Wait {
     }
 }
 
-/// Times of one step as a worker answers them; zero for a missing backward pass.
+/// Times of a step as a worker answers them, medians where it ran several; zero for a missing backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
 pub struct PeerStep {
     pub forward_ms: f64,
@@ -134,8 +134,9 @@ impl Worker {
         self.ask(&json!({"do": "memory", "dropout": dropout}))
     }
 
-    pub fn step(&mut self, dropout: bool) -> Result<PeerStep, CompareError> {
-        self.ask(&json!({"do": "step", "dropout": dropout}))
+    /// Repeats the step for some time, once at least: medians of its times.
+    pub fn step(&mut self, dropout: bool, time: Duration) -> Result<PeerStep, CompareError> {
+        self.ask(&json!({"do": "step", "dropout": dropout, "for_ms": time.as_millis() as u64}))
     }
 
     /// Waits for the answer without a limit: compilation may take minutes.
