@@ -27,9 +27,8 @@ def number(value):
 class Recipe:
     """Makes a recipe of a graph whose operators are all supported. ``Unsupported`` has the ``node`` that a recipe cannot say after all."""
 
-    def __init__(self, graph, name):
-        from .operators import lowered
-
+    def __init__(self, graph, name, lowered):
+        """``lowered(recipe, node)`` says an operator in steps of a recipe, and returns what it makes."""
         self.name, self.inputs, self.env, self.steps = name, [], {}, []
         #: The placeholder of the dropouts' seed among those of the graph, and the step of all masks.
         self.seed, self.mask_step = None, None

@@ -31,7 +31,7 @@ from .graph import Recipe
 from .indices import Unsupported, leaves
 from .library import MemletError, Workspace, load
 from .masks import MASK, SEED
-from .operators import VIEWS, is_of_indices, reason_against
+from .operators import VIEWS, is_of_indices, lowered, reason_against
 
 #: What is left to PyTorch or given to Memlet: (graph, operators, where, why).
 REPORT = []
@@ -209,7 +209,7 @@ def _recipes(module, kind):
         recipes, again = {}, False
         for name, child in fused.named_children():
             try:
-                recipe = Recipe(child.graph, f"torch_{kind}")
+                recipe = Recipe(child.graph, f"torch_{kind}", lowered)
                 recipes[name] = (child, recipe, recipe.text())
             except Unsupported as error:
                 if error.node is not None and error.node.name in back and left:

@@ -8,7 +8,7 @@ use sdfg::{NodeId, Role, Sdfg, State};
 
 /// Whether a unit of a state runs once: the program has no backward pass and replaces nothing, and the unit reads parameters alone and
 /// writes what only the program sees.
-fn runs_once(program: &Sdfg, state: &State, node: NodeId) -> bool {
+pub(in crate::fusion) fn runs_once(program: &Sdfg, state: &State, node: NodeId) -> bool {
     let trains = program.states().any(|(_, s)| s.name == "backward") || program.containers.values().any(|c| c.replaces.is_some());
     let role = |data: &String| program.containers.get(data).map(|c| c.role);
     let (reads, writes) = crossing(state, node);

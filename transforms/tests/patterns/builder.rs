@@ -164,6 +164,6 @@ pub fn results(program: &Sdfg) -> Tensors {
         let values = sdfg::random::tensor(7, &c.name, shape.iter().product());
         (c.name.clone(), ArrayD::from_shape_vec(IxDyn(&shape), values).expect("a shape"))
     };
-    let inputs = program.containers.values().filter(|c| c.role == Role::Input).map(drawn).collect();
+    let inputs = program.containers.values().filter(|c| matches!(c.role, Role::Input | Role::Parameter)).map(drawn).collect();
     interpret(program, &inputs, &Run { seed: 1, step: 0, dropout: true }).expect("a run")
 }

@@ -99,6 +99,26 @@ fn a_layer_that_two_read_is_split() {
     assert!(outcome.steps[0].summary.contains("(split, 1 level)"), "{}", outcome.steps[0].summary);
 }
 
+/// What is made of parameters alone, as the shift of a normalization, runs once: it stays apart, and the layers that read it are one kernel.
+#[test]
+fn what_runs_once_stays_apart() {
+    let mut built =
+        Builder::new(&["x[n,c,h,w]", "k[o,c]", "g[o]", "b[o]", "l[f,o,r,s]"], &["shift[o]", "t[n,o,h,w]", "u[n,o,h,w]"], &["y[n,f,p,q]"])
+            .upper(SIZES)
+            .map("shift", &["o"], "shift[o]", "a * b", &["g[o]", "b[o]"])
+            .contraction("one", &["n", "o", "h", "w", "c"], "t[n,o,h,w]", "k[o,c]", "x[n,c,h,w]")
+            .map("act", &["n", "o", "h", "w"], "u[n,o,h,w]", "max(a + b, 0.0)", &["t[n,o,h,w]", "shift[o]"])
+            .contraction("two", &["n", "f", "p", "q", "o", "r", "s"], "y[n,f,p,q]", "l[f,o,r,s]", "u[n,o,p+r-1,q+s-1 else 0]");
+    for name in ["k", "g", "b", "l"] {
+        built.program.containers.get_mut(name).expect(name).role = Role::Parameter;
+    }
+    let outcome = fused(&built, CrossLayerReuse { recompute: Percent(1_000_000), ..CrossLayerReuse::default() });
+    let names: Vec<String> = outcome.program.units().into_iter().map(|(_, _, unit)| unit.name().to_string()).collect();
+    assert_eq!(names, ["shift", "two"], "{:?}", outcome.refusals.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let (want, got) = (&results(&built.program)["y"], &results(&outcome.program)["y"]);
+    assert!(want.iter().zip(got).all(|(w, g)| (w - g).abs() <= 1e-11 * w.abs().max(1.0)));
+}
+
 /// Two layers are added up and read by a third: the residual block.
 #[test]
 fn layers_that_one_reads_are_merged() {

@@ -105,7 +105,7 @@ fn open_sizes(sdfg: &DaceSdfg, sizes: &[(String, i64)]) -> Vec<ImportProblem> {
 }
 
 /// The type in which a recipe declares an array.
-fn dtype(name: &str) -> Option<Dtype> {
+fn declared_dtype(name: &str) -> Option<Dtype> {
     Some(match name {
         "float64" => Dtype::F64,
         "float32" => Dtype::F32,
@@ -131,7 +131,7 @@ fn written(sdfg: &DaceSdfg, sizes: &[(String, i64)], title: &str, unrolled: bool
     let mut given: IndexMap<String, TensorId> = IndexMap::new();
     for (name, array) in sdfg.arrays.iter().filter(|(_, array)| !array.transient) {
         let fault = |why: String| ImportProblem::Tensor { name: name.clone(), why };
-        if dtype(&array.dtype).is_none() {
+        if declared_dtype(&array.dtype).is_none() {
             problems.push(fault(format!("it is of type {}, which recipes do not have", array.dtype)));
             continue;
         }
@@ -234,7 +234,7 @@ fn finished(
         let dims = made.tensors[*tensor].sizes.iter().map(|size| writer.index(&mut used, *size as usize).name).collect();
         let kind = &sdfg.arrays[name].dtype;
         let range = kind.starts_with("bool").then(|| "[0, 1]".to_string());
-        writer.inputs.push(Declaration { name: names[*tensor].clone(), dims, dtype: dtype(kind).unwrap_or(Dtype::F64), range });
+        writer.inputs.push(Declaration { name: names[*tensor].clone(), dims, dtype: declared_dtype(kind).unwrap_or(Dtype::F64), range });
     }
     for (name, tensor) in outputs {
         let both = inputs.iter().any(|(own, _)| own == name);
@@ -257,7 +257,7 @@ fn finished(
     let about = format!("imported from the SDFG {} of DaCe{version}", sdfg.name);
     // What DaCe computes in the widest of its types.
     let wide = |name: &str| sdfg.arrays.values().any(|array| array.dtype == name);
-    let dtype = ["float64", "float32", "float16"].into_iter().find(|name| wide(name)).and_then(dtype).unwrap_or(Dtype::F64);
+    let dtype = ["float64", "float32", "float16"].into_iter().find(|name| wide(name)).and_then(declared_dtype).unwrap_or(Dtype::F64);
     let named: Vec<String> = results.iter().map(|(_, name)| name.clone()).collect();
     let recipe = writer.text(&about, title, dtype, &named);
     Imported { recipe, inputs, outputs: results, steps: writer.steps(), weights: vec![] }

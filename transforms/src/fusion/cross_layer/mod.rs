@@ -23,6 +23,7 @@ use crate::fusion::alignment::align;
 use crate::fusion::composition::{Cluster, FusionKind, expanded};
 use crate::fusion::iteration_space::{Statement, rebuild_windows, shared_indices};
 use crate::fusion::local_copies::unify_copies;
+use crate::fusion::once::runs_once;
 use crate::pass::{Context, Facts, Pass, Rewritten, Stopped};
 use crate::patch::{Edit, Patch};
 use crate::refusal::{Percent, Reason, Refusal, Site};
@@ -93,7 +94,7 @@ impl Pass for CrossLayerReuse {
         // Reasons of earlier rounds hold, too.
         for (id, state) in program.states() {
             let units = UnitGraph::new(program, (id, state));
-            let apart = |unit: usize| made.contains(units.all[unit].name.as_str());
+            let apart = |unit: usize| made.contains(units.all[unit].name.as_str()) || runs_once(program, state, units.all[unit].node);
             let [found, refused] = sets::sets(&units, &apart, &|members| self.build(program, (id, state), &units, members).is_ok());
             let site = |members: &Members| Site { state: id, units: members.iter().map(|m| units.all[*m].node).collect() };
             for members in refused {

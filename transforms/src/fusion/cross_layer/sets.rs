@@ -4,7 +4,8 @@ use super::Mode;
 use crate::unit_graph::{Kind, Members, UnitGraph};
 
 /// Sets of units around each intermediate result, those that save most first, grown by others that overlap as long as `fits` holds; each
-/// set stands for itself. Sets that do not fit come second, so that reasons can be given.
+/// set stands for itself. Sets that do not fit come second, so that reasons can be given. No set has units that are kernels already or run
+/// once, which `apart` says.
 pub(super) fn sets(units: &UnitGraph, apart: &dyn Fn(usize) -> bool, fits: &dyn Fn(&Members) -> bool) -> [Vec<Members>; 2] {
     let mut around: Vec<Members> = Vec::new();
     for unit in 0..units.all.len() {
@@ -13,7 +14,7 @@ pub(super) fn sets(units: &UnitGraph, apart: &dyn Fn(usize) -> bool, fits: &dyn 
             if !units.readers(*data).iter().any(&reads) {
                 continue;
             }
-            let members = around_of(units, *data, unit);
+            let members = around_of(units, *data, unit, apart);
             let products = members.iter().filter(|m| reads(m)).count();
             if products > 1 && !members.iter().any(|m| apart(*m)) && !around.contains(&members) {
                 around.push(members);
@@ -45,7 +46,7 @@ pub(super) fn sets(units: &UnitGraph, apart: &dyn Fn(usize) -> bool, fits: &dyn 
 
 /// The units around an intermediate result: what makes it, back to products, and all that reads it, with element-wise work on their
 /// results.
-fn around_of(units: &UnitGraph, data: usize, writer: usize) -> Members {
+fn around_of(units: &UnitGraph, data: usize, writer: usize, apart: &dyn Fn(usize) -> bool) -> Members {
     let mut members = Members::from([writer]);
     let mut after: Vec<usize> = units.readers(data).to_vec();
     while let Some(unit) = after.pop() {
@@ -68,7 +69,7 @@ fn around_of(units: &UnitGraph, data: usize, writer: usize) -> Members {
         }
         for read in units.reads(unit).iter().filter(|d| !units.leaves(**d)) {
             if units.readers(*read).iter().all(|r| members.contains(r)) {
-                before.extend((0..units.all.len()).filter(|n| units.writes(*n).contains(read) && !members.contains(n)));
+                before.extend((0..units.all.len()).filter(|n| units.writes(*n).contains(read) && !members.contains(n) && !apart(*n)));
             }
         }
     }
