@@ -175,6 +175,23 @@ fn refusals_carry_numbers() {
 }
 
 /// What a second reader needs must reach memory all the same.
+/// Channels that every layer walks are no lanes in tiles of places: a 1×1 layer and a depthwise one behind it stay apart, a depthwise one
+/// and a 1×1 layer behind that do not.
+#[test]
+fn depthwise_layers_come_first() {
+    let behind = Builder::new(&["x[n,c,h,w]", "k[o,c]", "d[o,r,s]"], &["t[n,o,h,w]"], &["y[n,o,p,q]"])
+        .upper(SIZES)
+        .contraction("one", &["n", "o", "h", "w", "c"], "t[n,o,h,w]", "k[o,c]", "x[n,c,h,w]")
+        .contraction("each", &["n", "o", "p", "q", "r", "s"], "y[n,o,p,q]", "d[o,r,s]", "t[n,o,p+r-1,q+s-1 else 0]");
+    let told = reasons(&behind.program, CrossLayerReuse { recompute: Percent(1_000_000), ..CrossLayerReuse::default() });
+    assert!(matches!(&told[..], [one] if one.contains("every layer walks `o`")), "{told:?}");
+    let before = Builder::new(&["x[n,c,h,w]", "k[o,c]", "d[c,r,s]"], &["t[n,c,h,w]"], &["y[n,o,h,w]"])
+        .upper(SIZES)
+        .contraction("each", &["n", "c", "h", "w", "r", "s"], "t[n,c,h,w]", "d[c,r,s]", "x[n,c,h+r-1,w+s-1 else 0]")
+        .contraction("one", &["n", "o", "h", "w", "c"], "y[n,o,h,w]", "k[o,c]", "t[n,c,h,w]");
+    is_one_kernel(&before);
+}
+
 #[test]
 fn an_intermediate_that_others_need_is_refused() {
     let mut built = straight(&[], "p+r-1", "q+s-1");

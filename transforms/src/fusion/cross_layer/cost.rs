@@ -61,6 +61,21 @@ impl<'a> Model<'a> {
         Some(Model { statements, windows, program, counts, tiled, single })
     }
 
+    /// Outer indices that windows move with.
+    pub fn tiled(&self) -> &BTreeSet<String> {
+        &self.tiled
+    }
+
+    /// Outer indices of which a tile has one iteration.
+    pub fn single(&self) -> &BTreeSet<String> {
+        &self.single
+    }
+
+    /// Whether an index has more than one iteration.
+    pub fn is_walked(&self, index: &str) -> bool {
+        self.counts.get(index).is_some_and(|count| *count > 1)
+    }
+
     fn count(&self, index: &str, tile: &BTreeMap<String, i64>) -> i64 {
         match tile.get(index) {
             Some(size) => *size,

@@ -21,7 +21,7 @@ mod window;
 
 use crate::fusion::alignment::align;
 use crate::fusion::composition::{Cluster, FusionKind, expanded};
-use crate::fusion::iteration_space::{Statement, rebuild_windows, shared_indices};
+use crate::fusion::iteration_space::{Statement, range_symbols, rebuild_windows, shared_indices};
 use crate::fusion::local_copies::unify_copies;
 use crate::fusion::once::runs_once;
 use crate::pass::{Context, Facts, Pass, Rewritten, Stopped};
@@ -184,6 +184,16 @@ impl CrossLayerReuse {
         }
         let model = Model::new(&windowed.statements, &windowed.windows, &shared_names, &around)
             .ok_or_else(|| Reason::Unsupported("a size has no value".into()))?;
+        // An index of the weights that every layer walks, as channels are if the last layer is depthwise, gives no vectors in tiles.
+        let of_weights = |name: &String| {
+            let reads = windowed.statements.iter().flat_map(|s| &s.computation.reads);
+            let mentions = |m: &sdfg::Memlet, name: &str| m.subset.iter().any(|r| range_symbols(r).iter().any(|s| s == name));
+            reads.into_iter().any(|(_, m)| mentions(m, name) && !model.tiled().iter().any(|place| mentions(m, place)))
+        };
+        if let Some(index) = model.single().iter().find(|name| model.is_walked(name) && of_weights(name)) {
+            let what = format!("every layer walks `{index}`, as depthwise layers walk channels: tiles of places have no vectors of it");
+            return Err(Reason::Unsupported(what));
+        }
         let levels = model.levels();
         if levels > self.levels {
             return Err(Reason::Levels { levels, limit: self.levels });
