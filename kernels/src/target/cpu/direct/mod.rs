@@ -141,9 +141,9 @@ struct Roles {
 }
 
 impl Roles {
-    fn each(&mut self, mut of: impl FnMut(&mut ProductAxis)) {
+    fn each(&mut self, of: impl FnMut(&mut ProductAxis)) {
         let all = [&mut self.across, &mut self.rows, &mut self.loops, &mut self.depth];
-        all.into_iter().flatten().chain([&mut self.lane]).for_each(|axis| of(axis));
+        all.into_iter().flatten().chain([&mut self.lane]).for_each(of);
     }
 }
 
