@@ -234,12 +234,19 @@ fn turns_alternate_and_never_overlap() {
     let (probes, lines): (Vec<_>, Vec<_>) = turns.lines().enumerate().partition(|(n, _)| probed.contains(n));
     assert!(probes.iter().all(|(_, line)| line.starts_with("eager")));
     let lines: Vec<&str> = lines.into_iter().map(|(_, line)| line).collect();
-    // Each turn is an untimed step and a timed one; ours ran twice before, for its results and with dropout.
-    let expected: Vec<String> = ["ours", "ours", "eager", "ours", "jax-rbg"]
-        .iter()
-        .flat_map(|who| ["begins", "ends", "begins", "ends"].map(|what| format!("{who} {what}")))
-        .collect();
-    assert_eq!(lines, expected);
+    // A step ends before the next one begins, whoever takes it.
+    assert!(lines.chunks(2).all(|step| step[0].strip_suffix(" begins") == step[1].strip_suffix(" ends")), "{lines:?}");
+    // Steps in a row by whom: a turn of a peer asks twice, untimed and timed; in ours short steps are repeated.
+    let mut turns: Vec<(&str, usize)> = Vec::new();
+    for who in lines.iter().filter_map(|line| line.strip_suffix(" begins")) {
+        match turns.last_mut() {
+            Some((last, steps)) if *last == who => *steps += 1,
+            _ => turns.push((who, 1)),
+        }
+    }
+    let [("ours", first), ("eager", 2), ("ours", second), ("jax-rbg", 2)] = turns[..] else { panic!("{turns:?}") };
+    // Ours ran twice before the race, for its results and with dropout.
+    assert!(first > 4 && second > 2, "{turns:?}");
 }
 
 #[test]
