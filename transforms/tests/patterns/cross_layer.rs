@@ -99,7 +99,8 @@ fn a_layer_that_two_read_is_split() {
     assert!(outcome.steps[0].summary.contains("(split, 1 level)"), "{}", outcome.steps[0].summary);
 }
 
-/// What is made of parameters alone, as the shift of a normalization, runs once: it stays apart, and the layers that read it are one kernel.
+/// What is made of parameters alone, as the shift of a normalization, runs once: it stays apart, and the layers that read it become one
+/// kernel.
 #[test]
 fn what_runs_once_stays_apart() {
     let mut built =

@@ -5,6 +5,7 @@
 //! window begins later or ends earlier, and the micro-kernel is given how many steps are left.
 
 use super::ProductAxis;
+use super::clipped_dim::ClippedDim;
 use super::micro::Clip;
 use crate::emit::scalar::integer;
 use crate::loopnest::{Element, LoopGroup, slope};
@@ -14,62 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Steps of a window along a dim that micro-kernels at a border write out at most.
 const MOST_STEPS: i64 = 7;
-
-/// A dim that windows leave, subscripted by `first + step · place + window.step · window`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ClippedDim {
-    subscript: Expr,
-    size: i64,
-    /// The subscript at the first place and the first step of the window.
-    first: i64,
-    /// The index of the result that moves the window, if it has more than one iteration, and how far.
-    place: Option<(String, i64)>,
-    /// The summed index, how far it moves, and its iterations.
-    window: (String, i64, i64),
-}
-
-impl ClippedDim {
-    /// Whether an axis moves the window.
-    pub fn is_placed_by(&self, axis: &ProductAxis) -> bool {
-        self.place.as_ref().is_some_and(|(index, _)| axis.indices.contains(index))
-    }
-
-    /// Whether an axis walks the window.
-    pub fn is_walked_by(&self, axis: &ProductAxis) -> bool {
-        axis.indices.contains(&self.window.0)
-    }
-
-    pub fn moves_with(&self, axis: &ProductAxis) -> bool {
-        self.is_placed_by(axis) || self.is_walked_by(axis)
-    }
-
-    /// How far an iteration of an axis of the result moves the window.
-    pub fn step_of(&self, axis: &ProductAxis) -> i64 {
-        self.place.as_ref().filter(|_| self.is_placed_by(axis)).map_or(0, |(_, step)| *step)
-    }
-
-    /// Of each row of a block whose window begins at `position`, the steps that lie inside.
-    pub fn inside(&self, position: i64, rows: i64) -> Vec<Vec<bool>> {
-        let step = self.place.as_ref().map_or(0, |(_, step)| *step);
-        let (_, apart, count) = &self.window;
-        let is_inside = |row: i64, k: i64| (0..self.size).contains(&(position + step * row + apart * k));
-        (0..rows).map(|row| (0..*count).map(|k| is_inside(row, k)).collect()).collect()
-    }
-
-    /// C of the first step of a window at `position` that lies inside, and of how many do.
-    pub fn left(&self, position: &str) -> [String; 2] {
-        let ((_, apart, count), size) = (&self.window, self.size);
-        let by = apart.abs();
-        // What must be stepped over before the container, and what is left of it.
-        let (before, rest) = match *apart > 0 {
-            true => (format!("-({position})"), format!("{size} - ({position})")),
-            false => (format!("({position}) - {}", size - 1), format!("({position}) + 1")),
-        };
-        let first = format!("min_of((max_of({before}, 0) + {}) / {by}, {count})", by - 1);
-        let end = format!("min_of((max_of({rest}, 0) + {}) / {by}, {count})", by - 1);
-        [first, end]
-    }
-}
 
 /// Register blocks along an axis whose windows leave a dim.
 #[derive(Clone, Debug, PartialEq)]

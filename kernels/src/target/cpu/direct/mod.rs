@@ -14,6 +14,7 @@
 
 mod border;
 mod clip;
+mod clipped_dim;
 mod copies;
 mod epilogue;
 mod micro;
@@ -26,7 +27,8 @@ use crate::loopnest::matmul_pattern::factors;
 use crate::loopnest::{Element, ForLoop, LoopGroup, MemorySpace, slope};
 use crate::register_block;
 use crate::target::cpu::dialect::CPrinter;
-use clip::{ClippedBlocks, ClippedDim, written_out};
+use clip::{ClippedBlocks, written_out};
+use clipped_dim::ClippedDim;
 use copies::PackedFactor;
 use epilogue::{DirectEpilogue, Touched};
 use micro::{Brought, Clip, DepthLoop, EpilogueStrides, MicroKernel, steps_of_round};
@@ -220,7 +222,7 @@ impl CPrinter<'_> {
         let results: Vec<Element> = [out.clone()].into_iter().chain(touched).collect();
         let mut axes = self.axes(group, &operands, &results)?;
         for axis in &mut axes {
-            axis.is_alone = operands.iter().flat_map(|o| &o.clipped).any(|dim| dim.moves_with(axis));
+            axis.is_alone = operands.iter().flat_map(|o| &o.clipped).any(|dim| dim.moves_with(&axis.indices));
         }
         // Lanes are neighbours in what is written.
         let main = epilogue.iter().flat_map(|e| &e.touched).position(|t| t.is_written).map_or(2, |n| n + 3);
@@ -249,10 +251,10 @@ impl CPrinter<'_> {
             let mine = packed.is_none() || t != v;
             let part = partial && has_vectors && mine && roles.lane.stride(t) == 1 && self.is_given(&operand.element.data);
             // What gives single values leaves out what lies outside; vectors along a window are copied.
-            let along = operand.clipped.iter().any(|dim| dim.moves_with(&roles.lane));
+            let along = operand.clipped.iter().any(|dim| dim.moves_with(&roles.lane.indices));
             let leaves = !operand.clipped.is_empty() && (t == v || along);
             if !operand.is_copied() && (part || leaves) {
-                roles.each(|axis| axis.is_alone &= !operand.clipped.iter().any(|dim| dim.moves_with(axis)));
+                roles.each(|axis| axis.is_alone &= !operand.clipped.iter().any(|dim| dim.moves_with(&axis.indices)));
                 self.copy_whole(operand, Some((group, depth)))?;
                 // Strides of the copy in the place of those in memory.
                 let strides = operand.strides.clone();
@@ -302,13 +304,13 @@ impl CPrinter<'_> {
             .clipped
             .iter()
             .map(|dim| {
-                let axis = (0..2).find(|n| block.rows[*n] > 1 && rows.get(*n).is_some_and(|a| dim.is_placed_by(a)));
+                let axis = (0..2).find(|n| block.rows[*n] > 1 && rows.get(*n).is_some_and(|a| dim.is_placed_by(&a.indices)));
                 (dim.clone(), axis.map(|n| (n, self.clipped_blocks(dim, &rows[n], block.rows[n]))))
             })
             .collect();
         // Where nothing is left out, windows that are written out at the edges are loops like others.
         let edged = joined(summed.clone(), by);
-        let in_blocks = |axis: &ProductAxis| clipped.iter().any(|(dim, blocks)| blocks.is_some() && dim.moves_with(axis));
+        let in_blocks = |axis: &ProductAxis| clipped.iter().any(|(dim, blocks)| blocks.is_some() && dim.moves_with(&axis.indices));
         let plain = |axis: ProductAxis| ProductAxis { is_alone: axis.is_alone && !in_blocks(&axis), ..axis };
         let depth = joined(summed.into_iter().map(plain).collect(), by);
         let apart = |t: usize| match (&beside, &packed) {
@@ -320,7 +322,7 @@ impl CPrinter<'_> {
         let copied = |t: usize| operands[t].is_copied() || (t == v && packed.is_some());
         let whole = [v, s].map(|t| !partial || copied(t) || self.has_room(&operands[t].element));
         let loop_of = |d: &ProductAxis, clip: Clip| DepthLoop { count: d.most, strides: [d.stride(v), d.stride(s)], clip };
-        let counted = |d: &ProductAxis| clipped.iter().any(|(dim, blocks)| blocks.is_none() && dim.is_walked_by(d));
+        let counted = |d: &ProductAxis| clipped.iter().any(|(dim, blocks)| blocks.is_none() && dim.is_walked_by(&d.indices));
         let unclipped = |d: &ProductAxis| if counted(d) { Clip::Counted } else { Clip::None };
         let steps: Vec<DepthLoop> = depth.iter().map(|d| loop_of(d, unclipped(d))).collect();
         // The depth of blocks at these edges along the axes of the block.
@@ -328,7 +330,7 @@ impl CPrinter<'_> {
             if edges == [0, 0] {
                 return steps.clone();
             }
-            let clip = |d: &ProductAxis| match clipped.iter().find(|(dim, _)| dim.is_walked_by(d)) {
+            let clip = |d: &ProductAxis| match clipped.iter().find(|(dim, _)| dim.is_walked_by(&d.indices)) {
                 Some((dim, Some((axis, blocks)))) => written_out(dim, blocks, edges[*axis], height[*axis], *axis),
                 _ => unclipped(d),
             };
@@ -404,7 +406,7 @@ impl CPrinter<'_> {
             Some(axis) => axis.count.clone(),
             None => format!("({lane_count} + {}) / {lanes}", lanes - 1),
         };
-        let moves = |axis: &ProductAxis| clipped.iter().map(|(dim, _)| dim.step_of(axis)).collect::<Vec<i64>>();
+        let moves = |axis: &ProductAxis| clipped.iter().map(|(dim, _)| dim.step_of(&axis.indices)).collect::<Vec<i64>>();
         let walked = |axis: &ProductAxis, size: i64| BlockLoop {
             count: axis.count.clone(),
             step: size,
@@ -477,13 +479,13 @@ impl CPrinter<'_> {
             } else {
                 let [from, end] = dim.left(&format!("at{n}"));
                 self.line(inner, format!("const int64_t from{n} = {from}, left{n} = max_of({end} - from{n}, 0);"));
-                let window = edged.iter().find(|d| dim.is_walked_by(d));
+                let window = edged.iter().find(|d| dim.is_walked_by(&d.indices));
                 for (begin, t) in begin.iter_mut().zip([v, s]) {
                     *begin += &format!(" + from{n} * {}", window.map_or(0, |d| d.stride(t)));
                 }
             }
         }
-        let left = |d: &ProductAxis| clipped.iter().position(|(dim, blocks)| blocks.is_none() && dim.is_walked_by(d));
+        let left = |d: &ProductAxis| clipped.iter().position(|(dim, blocks)| blocks.is_none() && dim.is_walked_by(&d.indices));
         let lefts: String = edged.iter().filter_map(left).map(|n| format!(", left{n}")).collect();
         let [of_v, of_s] = begin;
         let arguments = format!("({of_v}, {of_s}{result}, {scale}, {valid}{touched}{ahead}{lefts});");

@@ -1,6 +1,6 @@
 //! A factor of a direct product, and where its elements are: in place or in a copy.
 
-use super::clip::ClippedDim;
+use super::clipped_dim::ClippedDim;
 use crate::loopnest::Element;
 
 /// The copy of an operand.
