@@ -12,6 +12,7 @@
 //! copied once, with the fill around it, before the first point. A factor whose lanes are no neighbours is packed once, where plain indices
 //! subscript it. All distances are constants of the text, so that windows cost no arithmetic.
 
+mod block_loop;
 mod border;
 mod clip;
 mod clipped_dim;
@@ -27,6 +28,7 @@ use crate::loopnest::matmul_pattern::factors;
 use crate::loopnest::{Element, ForLoop, LoopGroup, MemorySpace, slope};
 use crate::register_block;
 use crate::target::cpu::dialect::CPrinter;
+use block_loop::BlockLoop;
 use clip::{ClippedBlocks, written_out};
 use clipped_dim::ClippedDim;
 use copies::PackedFactor;
@@ -117,15 +119,6 @@ fn heights(axis: Option<&ProductAxis>, size: i64) -> Vec<i64> {
     found.sort_unstable_by_key(|n| Reverse(*n));
     found.dedup();
     found
-}
-
-/// A loop around micro-kernels: iterations, its step, and how far one iteration moves in each tensor and along each dim that windows leave.
-#[derive(Clone)]
-struct BlockLoop {
-    count: String,
-    step: i64,
-    strides: Vec<i64>,
-    moves: Vec<i64>,
 }
 
 /// How the axes of a product are used.
