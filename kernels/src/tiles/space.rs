@@ -286,7 +286,8 @@ impl TileSpace {
         let layouts = self.written.iter().copied().chain(others).map(|n| self.layout(config, &self.tensors[n].data));
         let mut found: Vec<String> = Vec::new();
         for dim in [first.clone()].into_iter().chain(layouts).filter_map(|l| l.innermost().map(String::from)) {
-            let new = self.dims.iter().filter(|(i, d)| *d == dim && !found.contains(i)).map(|(i, _)| i.clone());
+            let walks = |index: &str| self.outer.iter().any(|o| o.range.index == index && o.walks(&dim));
+            let new = self.dims.iter().filter(|(i, d)| (*d == dim || walks(i)) && !found.contains(i)).map(|(i, _)| i.clone());
             found.extend(new.collect::<Vec<_>>());
         }
         found
@@ -295,7 +296,7 @@ impl TileSpace {
     /// Sizes of tiles of one side, filled from the innermost dim of a layout outwards.
     fn fill(&self, side: Side, mut room: i64, layout: &Layout, into: &mut Vec<(String, i64)>) {
         let mut indices: Vec<&Outer> = self.outer.iter().filter(|o| o.side == side).collect();
-        indices.sort_by_key(|o| std::cmp::Reverse(layout.pieces.iter().position(|p| p.dim == o.dim)));
+        indices.sort_by_key(|o| std::cmp::Reverse(layout.pieces.iter().position(|p| o.walks(&p.dim))));
         for (n, outer) in indices.into_iter().enumerate() {
             let count = outer.range.count;
             let size = match room {

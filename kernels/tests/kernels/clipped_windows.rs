@@ -3,7 +3,7 @@
 
 use crate::common::Case;
 use crate::harness::{Failure, Reference, toolchain};
-use crate::windows::{MakeOfWindow, Window};
+use crate::windows::{MakeOfWindow, Window, compiled};
 use crate::winograd::{blocked, weights};
 use kernels::KernelSpec;
 use kernels::pool::Pool;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// Padding on both sides, on one, on none of a dim; strides and dilation; windows as large as the image; windows that are walked backwards,
 /// as those of gradients are; one dim of space and three; channels of their own.
-const WINDOWS: [(&str, Window); 10] = [
+const WINDOWS: [(&str, Window); 12] = [
     ("plain", Window { space: &[[23, 3, 1, 1, 1, 1], [37, 3, 1, 1, 1, 1]], ..Window::PLAIN }),
     ("small", Window { channels: [32, 64, 1], space: &[[7, 3, 1, 1, 1, 1], [7, 3, 1, 1, 1, 1]], ..Window::PLAIN }),
     ("strided", Window { batch: 2, space: &[[15, 3, 2, 1, 1, 1], [34, 5, 2, 1, 1, 2]], ..Window::PLAIN }),
@@ -23,21 +23,23 @@ const WINDOWS: [(&str, Window); 10] = [
     ("one column", Window { space: &[[29, 5, 1, 1, 2, 2], [5, 1, 1, 1, 0, 0]], ..Window::PLAIN }),
     ("larger than the image", Window { batch: 3, space: &[[2, 5, 1, 1, 3, 2], [3, 7, 1, 1, 3, 3]], ..Window::PLAIN }),
     ("backwards", Window { space: &[[12, 3, 1, -1, -1, -1], [30, 5, 1, -1, -2, -2]], ..Window::PLAIN }),
+    ("signal", Window { batch: 2, space: &[[101, 7, 4, 1, 2, 0]], ..Window::PLAIN }),
+    ("volume", Window { space: &[[4, 3, 1, 1, 1, 1], [5, 3, 2, 1, 1, 1], [19, 2, 1, 1, 0, 1]], ..Window::PLAIN }),
     ("depthwise", Window { channels: [32, 32, 1], depthwise: true, space: &[[19, 3, 1, 1, 1, 1], [40, 3, 2, 1, 1, 1]], ..Window::PLAIN }),
 ];
 
 /// Tiles of results: all of them, rows, parts of rows, channels in several tiles, single places.
 const TILES: [&str; 5] = ["o:64,c:64,p:64,q:64", "o:16,c:16,p:4,q:64", "o:32,c:16,p:3,q:17", "o:64,c:32,q:64", "o:64,c:64,p:5"];
 
-fn configs(spec: &KernelSpec, n: usize, depthwise: bool) -> Vec<KernelConfig> {
-    let images = spec.arguments().into_iter().filter(|a| a.dims.len() == 4 && a.data != "k").map(|a| a.data);
+fn configs(spec: &KernelSpec, n: usize, window: &Window) -> Vec<KernelConfig> {
+    let images = spec.arguments().into_iter().filter(|a| ["x", "y", "u"].contains(&a.data.as_str())).map(|a| a.data);
     let mut layouts: BTreeMap<_, _> = images.map(|data| (data.clone(), blocked(spec, &data))).collect();
-    if !depthwise {
+    if !window.depthwise {
         layouts.insert("k".to_string(), weights(spec, n));
     }
-    let lane = if depthwise { "c" } else { "o" };
-    let other = if depthwise { "o" } else { "c" };
-    let of_scope = |tile: &str| tile.split(',').filter(|part| !part.starts_with(other)).collect::<Vec<_>>().join(",");
+    let lane = if window.depthwise { "c" } else { "o" };
+    let walks = |index: &str| index == lane || window.names(2).contains(&index);
+    let of_scope = |tile: &str| tile.split(',').filter(|part| walks(&part[..1])).collect::<Vec<_>>().join(",");
     let knobs = |tile: &str| Knobs::default().with("tile", of_scope(tile)).with("form", "direct").with("vector", lane);
     TILES.iter().map(|tile| KernelConfig { layouts: layouts.clone(), knobs: knobs(tile) }).collect()
 }
@@ -45,18 +47,8 @@ fn configs(spec: &KernelSpec, n: usize, depthwise: bool) -> Vec<KernelConfig> {
 #[test]
 fn what_lies_outside_an_image_is_left_out() -> Result<(), Failure> {
     let (pools, toolchain) = ([Pool::new(1)?, Pool::new(3)?], toolchain()?);
-    let (mut cases, mut kernels) = (Vec::new(), Vec::new());
-    for (n, (name, window)) in WINDOWS.iter().enumerate() {
-        for (kind, make) in [("convolution", Window::convolution as MakeOfWindow), ("with epilogue", Window::with_epilogue)] {
-            let Case { program, unit } = make(window);
-            let reference = Reference::new(&program, &unit)?;
-            let configs = configs(&reference.spec, n, window.depthwise);
-            kernels.extend(configs.iter().map(|config| (reference.spec.clone(), config.clone())));
-            cases.push((format!("{kind}, {name}"), reference, configs));
-        }
-    }
-    templates::precompile(&kernels, &toolchain, kernels::CancelToken::default());
-    for (name, reference, configs) in cases {
+    let kinds = [("convolution", Window::convolution as MakeOfWindow), ("with epilogue", Window::with_epilogue)];
+    for (name, reference, configs) in compiled(&WINDOWS, &kinds, |n, window, spec| Ok(configs(spec, n, window)))? {
         for (n, config) in configs.into_iter().enumerate() {
             let kernel = templates::compile(&reference.spec, &config, &toolchain).map_err(|e| format!("{name} under {config}: {e}"))?;
             let code = kernel.source().unwrap_or_default();
@@ -75,7 +67,7 @@ fn a_fill_that_counts_is_copied() -> Result<(), Failure> {
     let (pool, toolchain) = (Pool::new(2)?, toolchain()?);
     let Case { program, unit } = Window::PLAIN.filled(0.5);
     let reference = Reference::new(&program, &unit)?;
-    for config in configs(&reference.spec, 0, false) {
+    for config in configs(&reference.spec, 0, &Window::PLAIN) {
         let kernel = templates::compile(&reference.spec, &config, &toolchain)?;
         assert!(kernel.source().is_some_and(|code| code.lines().any(|line| line.contains("pad_run(") && !line.contains("ALWAYS"))));
         let (ratio, place) = reference.ratio(&reference.run(kernel.as_ref(), &config, &pool)?);

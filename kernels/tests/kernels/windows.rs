@@ -40,7 +40,7 @@ impl Window {
     }
 
     /// Names of the dims of images, windows and results.
-    fn names(&self, which: usize) -> Vec<&'static str> {
+    pub fn names(&self, which: usize) -> Vec<&'static str> {
         SPACE[..self.space.len()].iter().map(|names| names[which]).collect()
     }
 
@@ -174,22 +174,31 @@ fn spread(space: &dyn ConfigSpace, wanted: u64) -> impl Iterator<Item = KernelCo
     (0..wanted).map(move |n| space.config((n * 1_000_003 + n * n * 7919) % count))
 }
 
-/// Runs configurations of every kind of every window.
-fn each_equals(windows: &[(&str, Window)], configs: impl Fn(&KernelSpec) -> Result<Vec<KernelConfig>, Failure>) -> Result<usize, Failure> {
-    let (pools, toolchain) = ([Pool::new(1)?, Pool::new(3)?], toolchain()?);
+/// Kinds of every window with configurations of each, all compiled.
+pub fn compiled(
+    windows: &[(&str, Window)],
+    kinds: &[(&str, MakeOfWindow)],
+    configs: impl Fn(usize, &Window, &KernelSpec) -> Result<Vec<KernelConfig>, Failure>,
+) -> Result<Vec<(String, Reference, Vec<KernelConfig>)>, Failure> {
     let (mut cases, mut kernels) = (Vec::new(), Vec::new());
-    for (name, window) in windows {
-        for (kind, make) in KINDS {
+    for (n, (name, window)) in windows.iter().enumerate() {
+        for (kind, make) in kinds {
             let Case { program, unit } = make(window);
             let reference = Reference::new(&program, &unit)?;
-            let configs = configs(&reference.spec)?;
+            let configs = configs(n, window, &reference.spec)?;
             kernels.extend(configs.iter().map(|config| (reference.spec.clone(), config.clone())));
             cases.push((format!("{kind}, {name}"), reference, configs));
         }
     }
-    templates::precompile(&kernels, &toolchain, kernels::CancelToken::default());
+    templates::precompile(&kernels, &toolchain()?, kernels::CancelToken::default());
+    Ok(cases)
+}
+
+/// Runs configurations of every kind of every window; the number of them.
+fn each_equals(windows: &[(&str, Window)], configs: impl Fn(&KernelSpec) -> Result<Vec<KernelConfig>, Failure>) -> Result<usize, Failure> {
+    let (pools, toolchain) = ([Pool::new(1)?, Pool::new(3)?], toolchain()?);
     let mut checked = 0;
-    for (name, reference, configs) in cases {
+    for (name, reference, configs) in compiled(windows, &KINDS, |_, _, spec| configs(spec))? {
         for (n, config) in configs.into_iter().enumerate() {
             let kernel = templates::compile(&reference.spec, &config, &toolchain).map_err(|e| format!("{name} under {config}: {e}"))?;
             let (ratio, place) = reference.ratio(&reference.run(kernel.as_ref(), &config, &pools[n % 2])?);

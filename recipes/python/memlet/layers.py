@@ -13,8 +13,8 @@ from .operators import POINTWISE, VIEWS, is_of_indices
 
 aten = torch.ops.aten
 EQUAL = (aten.eq.Tensor,)
-#: What costs little to compute again, beside functions point by point.
-CHEAP = (aten.gelu.default, aten.silu.default, aten.native_layer_norm.default)
+#: What is computed again from saved values at little cost, beside functions point by point.
+CHEAP_TO_RECOMPUTE = (aten.gelu.default, aten.silu.default, aten.native_layer_norm.default)
 EXTREMA = (aten.amax.default, aten.amin.default)
 
 #: Operators that a layer must have to be worth a plan of its own.
@@ -124,7 +124,7 @@ def sources(nodes):
     return list(found)
 
 
-def underived(nodes):
+def without_rematerialized(nodes):
     """Saved values without those that are made of others that are saved, point by point or by a normalization: backward computes them again
     from what it reads anyway. A dropped-out softmax is one, a GELU whose argument is saved, and what a layer norm makes."""
     kept = dict.fromkeys(nodes)
@@ -138,7 +138,7 @@ def underived(nodes):
 
     for node in nodes:
         made = node.args[0] if node.target is operator.getitem and node.args[1] == 0 else node
-        if made.op == "call_function" and (made.target in POINTWISE or made.target in CHEAP):
+        if made.op == "call_function" and (made.target in POINTWISE or made.target in CHEAP_TO_RECOMPUTE):
             del kept[node]
             of = [origins(n) for n in made.all_input_nodes]
             # Inputs of the graph, as parameters, lie in memory anyway.

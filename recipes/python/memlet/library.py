@@ -126,8 +126,9 @@ class Workspace:
         return self.memory.nbytes
 
     def _grow(self, size):
-        if size > self.bytes:
-            self.memory = _room(size)
+        with self.lock:
+            if size > self.bytes:
+                self.memory = _room(size)
 
 
 class Step:

@@ -269,7 +269,7 @@ def _divided(joint, inputs, **about):
     choose = partitioners.choose_saved_values_set
 
     def chosen(*args, **named):
-        return layers.underived(layers.sources(choose(*args, **named)))
+        return layers.without_rematerialized(layers.sources(choose(*args, **named)))
 
     with mock.patch.object(partitioners, "choose_saved_values_set", chosen):
         forward, backward = partitioners.min_cut_rematerialization_partition(joint, inputs, **about)

@@ -9,8 +9,10 @@ import unittest
 import torch
 import torch.nn.functional as F
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, ".."), os.path.join(HERE, "..", "..", "..", "bench", "peers")]
 import memlet  # noqa: E402
+import torch_models  # noqa: E402
 from memlet import masks, torch_backend  # noqa: E402
 from models import Encoder, Fire, Residual, perceptron  # noqa: E402
 
@@ -274,12 +276,7 @@ class Programs(unittest.TestCase):
             compiled(x).sum().backward()
 
         step()
-        with torch.autograd.profiler.profile(profile_memory=True) as profile:
-            step()
-        live = most = 0
-        for event in sorted((e for e in profile.kineto_results.events() if e.name() == "[memory]"), key=lambda e: e.start_ns()):
-            live += event.nbytes()
-            most = max(most, live)
+        most = torch_models.most_bytes(step)
         # Two more than what is saved: what passes between layers, forward or backward.
         self.assertLess(most, (8 + 3) * x.nbytes)
         del compiled
