@@ -43,7 +43,7 @@ impl std::fmt::Display for Cache {
 }
 
 /// How long to measure. A round runs every contender once, in the given order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Protocol {
     /// Untimed rounds first.
     pub warmup: usize,
@@ -52,13 +52,16 @@ pub struct Protocol {
     pub most: usize,
     /// No new round is begun after this time, warm-up not counted.
     pub budget: Duration,
+    /// A contender whose least time exceeds that of the fastest by this factor takes no part in further rounds once `budget` is used up:
+    /// where a run takes seconds, the rounds that are taken anyway are for those that may win. Infinite if all are to take part.
+    pub behind: f64,
     pub cache: Cache,
 }
 
 impl Default for Protocol {
     /// Two warm-up rounds, then 10 to 100 rounds or 5 seconds, warm cache.
     fn default() -> Self {
-        Protocol { warmup: 2, least: 10, most: 100, budget: Duration::from_secs(5), cache: Cache::Warm }
+        Protocol { warmup: 2, least: 10, most: 100, budget: Duration::from_secs(5), behind: f64::INFINITY, cache: Cache::Warm }
     }
 }
 
@@ -69,20 +72,27 @@ type Run<'a, E> = Box<dyn FnMut() -> Result<Option<f64>, E> + 'a>;
 pub struct Contender<'a, E> {
     pub name: String,
     run: Run<'a, E>,
+    /// Whether it takes part in all rounds, however slow it is.
+    is_reference: bool,
 }
 
 impl<'a, E> Contender<'a, E> {
     pub fn new(name: impl Into<String>, mut run: impl FnMut() -> Result<(), E> + 'a) -> Self {
-        Contender { name: name.into(), run: Box::new(move || run().map(|()| None)) }
+        Contender { name: name.into(), run: Box::new(move || run().map(|()| None)), is_reference: false }
     }
 
     /// A contender that returns its own milliseconds, as a device with a clock of its own does.
     pub fn timed(name: impl Into<String>, run: impl FnMut() -> Result<Option<f64>, E> + 'a) -> Self {
-        Contender { name: name.into(), run: Box::new(run) }
+        Contender { name: name.into(), run: Box::new(run), is_reference: false }
+    }
+
+    /// The same as one that others are compared with, which takes part in all rounds.
+    pub fn reference(self, is_reference: bool) -> Self {
+        Contender { is_reference, ..self }
     }
 }
 
-/// The raw samples of one contender, one for each round, in milliseconds.
+/// The raw samples of one contender, one for each round that it took part in, in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
     pub name: String,
@@ -91,6 +101,10 @@ pub struct Timing {
 }
 
 impl Timing {
+    fn least(&self) -> f64 {
+        self.samples.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
     /// # Errors
     /// [`StatsError`] when there are no samples or one is not finite, as can happen in a file that was edited.
     pub fn summary(&self) -> Result<Summary, StatsError> {
@@ -162,7 +176,12 @@ impl Protocol {
         let begin = Instant::now();
         let mut round = 0;
         while round < self.least.max(1) || (round < self.most && begin.elapsed() < self.budget) {
+            let least = timings.iter().map(Timing::least).fold(f64::INFINITY, f64::min);
+            let most = if begin.elapsed() < self.budget { f64::INFINITY } else { least * self.behind };
             for (contender, timing) in contenders.iter_mut().zip(&mut timings) {
+                if round > 0 && !contender.is_reference && timing.least() > most {
+                    continue;
+                }
                 evict(&mut eviction);
                 timing.samples.push(timed(contender, self.warmup + round)?);
             }
@@ -195,7 +214,7 @@ mod tests {
     use std::convert::Infallible;
     use std::io;
 
-    const SHORT: Protocol = Protocol { warmup: 1, least: 3, most: 3, budget: Duration::ZERO, cache: Cache::Warm };
+    const SHORT: Protocol = Protocol { warmup: 1, least: 3, most: 3, budget: Duration::ZERO, behind: f64::INFINITY, cache: Cache::Warm };
 
     #[test]
     fn contenders_alternate_and_every_sample_is_kept() {
@@ -213,6 +232,19 @@ mod tests {
         let timings = SHORT.race(&mut contenders).unwrap();
         assert_eq!(*order.borrow(), "abababab", "one warm-up round and three timed ones");
         assert!(timings.iter().all(|t| t.samples.len() == 3));
+    }
+
+    #[test]
+    fn who_is_far_behind_takes_no_part_in_what_exceeds_the_budget() {
+        let contender = |name: &str, ms: f64| Contender::<Infallible>::timed(name, move || Ok(Some(ms)));
+        let counts = |protocol: Protocol| {
+            let mut all =
+                [contender("best", 10.0), contender("near", 11.0), contender("far", 12.0), contender("given", 50.0).reference(true)];
+            protocol.race(&mut all).unwrap().iter().map(|t| t.samples.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(counts(Protocol { behind: 1.15, ..SHORT }), [3, 3, 1, 3]);
+        assert_eq!(counts(Protocol { behind: 1.15, budget: Duration::from_secs(60), ..SHORT }), [3; 4], "there is time for all");
+        assert_eq!(counts(SHORT), [3; 4]);
     }
 
     #[test]

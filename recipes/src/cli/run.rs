@@ -139,7 +139,7 @@ impl RunArgs {
             errln!("{load}: {all} take {} ms a step, {fewer} {} ms; {fewer} used", times[1], times[0]);
             pool = found.pool;
         }
-        let timed = time_plans(&candidates, &given, &run, &pool, &device, self.timing)?;
+        let timed = time_plans(&candidates, |_| true, &given, &run, &pool, &device, self.timing)?;
         let median = |v: &[f64]| layouts::record::median(v).unwrap_or(f64::NAN);
         let (mut kernels, mut groups) = (Vec::new(), Vec::new());
         if let Some(timed) = timed.first().filter(|_| self.kernels) {

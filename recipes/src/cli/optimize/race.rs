@@ -239,8 +239,9 @@ impl<'a> PlanRace<'a> {
         Some(verify_full(candidate, reference, &self.tensors, &self.session.pool, &self.session.device))
     }
 
-    fn time(&self, candidates: &[Candidate], limit: Duration) -> Result<Vec<Timed>, PipelineError> {
-        time_plans(candidates, &self.tensors, &RUN, &self.session.pool, &self.session.device, limit)
+    fn time(&self, candidates: &[Candidate], baselines: &[bool], limit: Duration) -> Result<Vec<Timed>, PipelineError> {
+        let is_baseline = |n: usize| baselines.get(n) == Some(&true);
+        time_plans(candidates, is_baseline, &self.tensors, &RUN, &self.session.pool, &self.session.device, limit)
     }
 
     /// The correct candidates, the first of these also at full size; if there is none, the first correct one of the `reserve`. Each plan
@@ -310,7 +311,7 @@ impl<'a> PlanRace<'a> {
         // A first race of all candidates shows which are worth more time.
         let together = session.together(&mut candidates, say)?;
         let stage = Stage::new(&self.whole, "timing plans as wholes");
-        let first = self.time(&candidates, self.timing / 2)?;
+        let first = self.time(&candidates, &[], self.timing / 2)?;
         drop(stage);
         let again = if self.over(POLICY.reselecting) { vec![] } else { self.again(&candidates, &first)? };
         let fastest = winner(&first, 0.0, &BTreeSet::new());
@@ -339,8 +340,8 @@ impl<'a> PlanRace<'a> {
         // Baselines compete: a plan that is slower than the unfused program is not taken.
         // Plans that must run once more are few.
         let mut limit = self.timing;
-        let race = finals(&candidates, first, slack, |again| {
-            let timed = self.time(again, limit);
+        let race = finals((&candidates, contenders), first, slack, |again, baselines| {
+            let timed = self.time(again, baselines, limit);
             limit = self.timing / 2;
             timed
         })?;

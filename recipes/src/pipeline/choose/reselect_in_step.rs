@@ -23,8 +23,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Timed steps of a round. One untimed step precedes them: the first run of a kernel prepares its memory.
+/// Timed steps of a round, and the least where steps are long. One untimed step precedes them: the first run of a kernel prepares its
+/// memory.
 const STEPS: usize = 5;
+const LEAST: usize = 2;
 /// The most rounds.
 const ROUNDS: usize = 24;
 
@@ -136,6 +138,10 @@ pub fn reselect_in_step(
             }
         }
     }
+    // Two rounds at least, where the time allows that.
+    let step_ms = known.iter().filter_map(|(_, timed)| median(&timed.step.samples)).fold(f64::INFINITY, f64::min);
+    let steps = (limit.as_secs_f64() * 1e3 / 2.0 / step_ms) as usize;
+    let steps = steps.saturating_sub(1).clamp(LEAST, STEPS);
     let mut tried: Vec<Candidate> = Vec::new();
     let begin = Instant::now();
     for round in 0..ROUNDS {
@@ -149,7 +155,7 @@ pub fn reselect_in_step(
         let mut execution = Execution::of(&candidate, device)?;
         execution.load(tensors)?;
         let mut samples: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-        for step in 0..=STEPS {
+        for step in 0..=steps {
             let times = execution.apart(pool, run, 0)?;
             for ((name, _), ms) in execution.launches().zip(times.launches_ms).filter(|_| step > 0) {
                 samples.entry(name.to_string()).or_default().push(ms);

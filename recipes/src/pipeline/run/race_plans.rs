@@ -48,9 +48,14 @@ const APART: usize = 7;
 /// be no numbers any more.
 const RESTART: usize = 32;
 
-/// Times candidates as wholes, interleaved, with the same tensors and the same step number.
+/// A plan whose step takes so many times that of the fastest has lost a race that has used up its time.
+const BEHIND: f64 = 1.15;
+
+/// Times candidates as wholes, interleaved, with the same tensors and the same step number. Once the `limit` is used up, plans that are far
+/// behind run no more, but for `references`, with which others are compared.
 pub fn time_plans(
     candidates: &[Candidate],
+    references: impl Fn(usize) -> bool,
     tensors: &Tensors,
     run: &Run,
     pool: &Pool,
@@ -68,14 +73,15 @@ pub fn time_plans(
         lanes.push(Lane { execution: RefCell::new(execution), times: RefCell::default() });
     }
     // A step of a large program takes a second, so few rounds of all candidates already fill the limit.
-    let protocol = Protocol { warmup: 1, least: 3, budget: limit, ..Protocol::default() };
+    let protocol = Protocol { warmup: 1, least: 3, budget: limit, behind: BEHIND, ..Protocol::default() };
     let watch = Watch::start();
     let timings = {
         let mut contenders: Vec<Contender<PipelineError>> = candidates
             .iter()
             .zip(&lanes)
-            .map(|(candidate, lane)| {
-                Contender::timed(candidate.name.clone(), move || {
+            .enumerate()
+            .map(|(n, (candidate, lane))| {
+                let timed = Contender::timed(candidate.name.clone(), move || {
                     let mut execution = lane.execution.borrow_mut();
                     let done = lane.times.borrow().len();
                     let begins = done.is_multiple_of(RESTART) && execution.restart()?;
@@ -85,7 +91,8 @@ pub fn time_plans(
                     let own = times.step_ms.or(begins.then(|| begin.elapsed().as_secs_f64() * 1e3));
                     lane.times.borrow_mut().push(times);
                     Ok(own)
-                })
+                });
+                timed.reference(references(n))
             })
             .collect();
         protocol.race(&mut contenders).map_err(|e| PipelineError::Measure(e.to_string()))?
@@ -244,21 +251,24 @@ impl Timed {
 }
 
 /// Runs the last race: candidates that may turn out to be the best, and candidates after those in `first`, which have no times yet. Many
-/// plans share its time, so that each may have few: those that these do not tell apart run once more.
+/// plans share its time, so that each may have few: those that these do not tell apart run once more. `time` is given plans and where
+/// the baselines are among them, which follow the `contenders`.
 pub fn finals(
-    candidates: &[Candidate],
+    (candidates, contenders): (&[Candidate], usize),
     first: Vec<Timed>,
     slack: f64,
-    mut time: impl FnMut(&[Candidate]) -> Result<Vec<Timed>, PipelineError>,
+    mut time: impl FnMut(&[Candidate], &[bool]) -> Result<Vec<Timed>, PipelineError>,
 ) -> Result<Option<RaceOutcome>, PipelineError> {
     let ms: Vec<f64> = first.iter().map(|t| median(&t.step.samples).unwrap_or(f64::INFINITY)).collect();
     let places: Vec<usize> = near(&ms, slack).into_iter().chain(first.len()..candidates.len()).collect();
     let again: Vec<Candidate> = places.iter().map(|n| candidates[*n].clone()).collect();
-    let mut latest = time(&again)?;
+    let baselines: Vec<bool> = places.iter().map(|n| *n >= contenders).collect();
+    let mut latest = time(&again, &baselines)?;
     let open = undecided(&latest, slack);
     if !open.is_empty() {
         let once_more: Vec<Candidate> = open.iter().map(|n| again[*n].clone()).collect();
-        for (n, more) in open.iter().zip(time(&once_more)?) {
+        let baselines: Vec<bool> = open.iter().map(|n| baselines[*n]).collect();
+        for (n, more) in open.iter().zip(time(&once_more, &baselines)?) {
             latest[*n].add(more);
         }
     }
@@ -322,7 +332,7 @@ mod tests {
             found
         };
         let mut races = 0;
-        let again = |asked: &[Candidate]| {
+        let again = |asked: &[Candidate], _: &[bool]| {
             races += 1;
             let names: Vec<&str> = asked.iter().map(|c| c.name.as_str()).collect();
             Ok(match races {
@@ -333,7 +343,7 @@ mod tests {
                 }
             })
         };
-        let race = finals(&candidates, vec![], 0.0, again)?.expect("a winner");
+        let race = finals((&candidates, 3), vec![], 0.0, again)?.expect("a winner");
         assert_eq!((race.taken, race.fastest, races), (1, 1, 2));
         assert_eq!(race.timed.iter().map(|t| t.step.samples.len()).collect::<Vec<_>>(), [7, 7, 3]);
         Ok(())
@@ -396,11 +406,11 @@ mod tests {
     fn times_of_two_races_are_not_compared() -> Result<(), PipelineError> {
         let candidates = ["choice", "near", "far"].map(candidate);
         let first = vec![timed("choice", 33.8), timed("near", 33.5), timed("far", 34.9)];
-        let again = |asked: &[Candidate]| {
+        let again = |asked: &[Candidate], _: &[bool]| {
             assert_eq!(asked.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["choice", "near"]);
             Ok(vec![timed("choice", 37.5), timed("near", 36.6)])
         };
-        let race = finals(&candidates, first, 0.0, again)?.expect("a winner");
+        let race = finals((&candidates, 3), first, 0.0, again)?.expect("a winner");
         assert_eq!((race.taken, race.fastest), (1, 1));
         assert_eq!(race.timed.iter().map(|t| t.earlier).collect::<Vec<_>>(), [false, false, true]);
         assert_eq!(winner(&race.timed, 0.1, &BTreeSet::from([1])), Some(0));
@@ -412,9 +422,11 @@ mod tests {
     fn a_baseline_that_is_faster_is_taken() -> Result<(), PipelineError> {
         let candidates = ["choice", "unfused, PyTorch's", "unfused, uniform"].map(candidate);
         let race = |uniform: f64| {
-            let times =
-                move |_: &[Candidate]| Ok(vec![timed("choice", 2.1), timed("unfused, PyTorch's", 2.4), timed("unfused, uniform", uniform)]);
-            finals(&candidates, vec![timed("choice", 2.0)], 0.0, times)
+            let times = move |_: &[Candidate], baselines: &[bool]| {
+                assert_eq!(baselines, [false, true, true]);
+                Ok(vec![timed("choice", 2.1), timed("unfused, PyTorch's", 2.4), timed("unfused, uniform", uniform)])
+            };
+            finals((&candidates, 1), vec![timed("choice", 2.0)], 0.0, times)
         };
         assert_eq!(race(2.05)?.map(|race| race.taken), Some(2));
         assert_eq!(race(2.2)?.map(|race| race.taken), Some(0));

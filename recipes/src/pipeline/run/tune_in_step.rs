@@ -16,8 +16,9 @@ use sdfg::interpret::{Run, Tensors};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Configurations of a kernel that take turns, including the selected one.
+/// Configurations of a kernel that take turns, including the selected one: the most, and the least where steps are long.
 const TURNS: usize = 6;
+const FEWEST: usize = 2;
 /// The largest ratio of a configuration's time alone to that of the selected one.
 const SLOWER: f64 = 1.1;
 /// Samples of each configuration: the least, and the most.
@@ -47,6 +48,10 @@ pub fn tune_in_step(
     }
     let mut execution = Execution::of(candidate, device)?;
     execution.load(tensors)?;
+    // As many configurations take turns as have their samples within the time; a step of a large program takes a second.
+    let begin = Instant::now();
+    execution.apart(pool, run, 0)?;
+    let most = turns(limit, begin.elapsed());
     let mut lanes: Vec<(usize, Vec<Turn>)> = Vec::new();
     let names: Vec<String> = execution.launches().map(|(name, _)| name.to_string()).collect();
     let specs = KernelSpecs::of(&candidate.program);
@@ -58,7 +63,7 @@ pub fn tune_in_step(
             continue;
         };
         let mut options = Vec::new();
-        for (config, alone_ms) in alike(store, &spec.key(), chosen) {
+        for (config, alone_ms) in alike(store, &spec.key(), chosen, most) {
             if let Some(executable) = execution.instead(launch, &spec, &config)? {
                 options.push(Turn { config, alone_ms, executable, samples: vec![] });
             }
@@ -112,8 +117,14 @@ pub fn tune_in_step(
     Ok(Some(found))
 }
 
+/// How many configurations of a kernel take turns within a time, of steps that take so long.
+fn turns(limit: Duration, step: Duration) -> usize {
+    let steps = limit.as_secs_f64() / step.as_secs_f64().max(1e-9);
+    ((steps / (1 + LEAST) as f64) as usize).clamp(FEWEST, TURNS)
+}
+
 /// The selected configuration of a kernel and the fastest others in the same layouts, with their times alone in milliseconds.
-fn alike(store: &Store, key: &str, chosen: &KernelConfig) -> Vec<(KernelConfig, f64)> {
+fn alike(store: &Store, key: &str, chosen: &KernelConfig, most: usize) -> Vec<(KernelConfig, f64)> {
     let Some(own) = store.get(key, chosen).and_then(|record| store.ms(record)) else { return vec![] };
     let mut others: Vec<(KernelConfig, f64)> = store
         .of(key)
@@ -122,6 +133,17 @@ fn alike(store: &Store, key: &str, chosen: &KernelConfig) -> Vec<(KernelConfig, 
         .filter_map(|m| Some((m.config.clone(), store.ms(m).filter(|ms| *ms <= own * SLOWER)?)))
         .collect();
     others.sort_by(|a, b| a.1.total_cmp(&b.1).then_with(|| a.0.cmp(&b.0)));
-    others.truncate(TURNS - 1);
+    others.truncate(most - 1);
     std::iter::once((chosen.clone(), own)).chain(others).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_configurations_take_turns_where_steps_are_long() {
+        let of = |limit, step| turns(Duration::from_millis(limit), Duration::from_millis(step));
+        assert_eq!([of(1000, 1), of(1000, 60), of(1000, 500), of(1000, 0), of(0, 5)], [6, 4, 2, 6, 2]);
+    }
 }
