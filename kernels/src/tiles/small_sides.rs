@@ -21,7 +21,8 @@ pub fn has_few_rows(flattened: &Flattened) -> bool {
     products.peek().is_some() && products.all(|flat| iterations(flat) <= FEW_ROWS * largest(flat))
 }
 
-/// Whether some product of f32 or f64 has few rows, few columns or little depth: packing its factors takes as long as multiplying them.
+/// Whether some product of f32 or f64 has few rows, few columns or little depth: packing its factors takes as long as multiplying them. A
+/// sum of products for each point alone, as normalizations and softmax have backward, has neither rows nor columns: it is no such product.
 pub fn is_thin(flattened: &Flattened) -> bool {
     let is_local = |e: &Element| flattened.tensors.get(&e.data).is_some_and(|t| t.space == MemorySpace::Local);
     let is_real = |e: &Element| flattened.tensors.get(&e.data).is_some_and(|t| matches!(t.dtype, Dtype::F32 | Dtype::F64));
@@ -42,6 +43,6 @@ pub fn is_thin(flattened: &Flattened) -> bool {
                 _ => {}
             }
         }
-        is_real(a) && is_real(b) && rows.min(columns).min(depth) <= THIN
+        is_real(a) && is_real(b) && rows.max(columns) > 1 && rows.min(columns).min(depth) <= THIN
     })
 }

@@ -12,7 +12,7 @@ use crate::pipeline::choose::plan::Plan;
 use crate::pipeline::oracle::mask_compatibility::draws_alike;
 use crate::pipeline::oracle::tensors;
 use crate::pipeline::run::execute::Execution;
-use crate::pipeline::run::race_plans::time_plans;
+use crate::pipeline::run::race_plans::{time_launches, time_plans};
 use crate::pipeline::run::replaced::summary;
 use crate::pipeline::run::target::Target;
 use crate::pipeline::run::thread_count::fewer_threads;
@@ -139,10 +139,11 @@ impl RunArgs {
             errln!("{load}: {all} take {} ms a step, {fewer} {} ms; {fewer} used", times[1], times[0]);
             pool = found.pool;
         }
-        let timed = time_plans(&candidates, |_| true, &given, &run, &pool, &device, self.timing)?;
+        let mut timed = time_plans(&candidates, |_| true, &given, &run, &pool, &device, self.timing)?;
         let median = |v: &[f64]| layouts::record::median(v).unwrap_or(f64::NAN);
         let (mut kernels, mut groups) = (Vec::new(), Vec::new());
-        if let Some(timed) = timed.first().filter(|_| self.kernels) {
+        if let Some(timed) = timed.first_mut().filter(|_| self.kernels) {
+            time_launches(&plan.chosen, timed, &given, &run, &pool, &device)?;
             let patterns = KernelPattern::of(program)?;
             let mut execution = Execution::new(program, &plan.chosen.configuration, &device)?;
             execution.load(&given)?;

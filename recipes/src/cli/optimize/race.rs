@@ -16,7 +16,7 @@ use crate::pipeline::oracle::tensors::inputs_to_compare;
 use crate::pipeline::run::candidate::{BESIDE, Candidate, Exchange};
 use crate::pipeline::run::divide::divided;
 use crate::pipeline::run::execute::Execution;
-use crate::pipeline::run::race_plans::{RaceOutcome, Timed, finals, time_plans, winner};
+use crate::pipeline::run::race_plans::{RaceOutcome, Timed, finals, time_launches, time_plans, winner};
 use crate::pipeline::run::tune_in_step::tune_in_step;
 use crate::pipeline::variants::table::{Contention, VariantId, VariantKey};
 use crate::timings::{CommandPhase, enter};
@@ -311,7 +311,9 @@ impl<'a> PlanRace<'a> {
         // A first race of all candidates shows which are worth more time.
         let together = session.together(&mut candidates, say)?;
         let stage = Stage::new(&self.whole, "timing plans as wholes");
-        let first = self.time(&candidates, &[], self.timing / 2)?;
+        // A single one runs no longer than the times of its kernels within the step are known.
+        let limit = if candidates.len() > 1 { self.timing / 2 } else { Duration::ZERO };
+        let first = self.time(&candidates, &[], limit)?;
         drop(stage);
         let again = if self.over(POLICY.reselecting) { vec![] } else { self.again(&candidates, &first)? };
         let fastest = winner(&first, 0.0, &BTreeSet::new());
@@ -345,7 +347,7 @@ impl<'a> PlanRace<'a> {
             limit = self.timing / 2;
             timed
         })?;
-        let Some(RaceOutcome { timed, mut taken, mut fastest }) = race else { return Ok(None) };
+        let Some(RaceOutcome { mut timed, mut taken, mut fastest }) = race else { return Ok(None) };
         // The first plan was compared at full size, so its successor must be too: kernels with a missing synchronization fail only there,
         // where runs are long.
         let mut wrong = BTreeSet::new();
@@ -353,6 +355,10 @@ impl<'a> PlanRace<'a> {
             wrong.insert(taken);
             let next = |slack| winner(&timed, slack, &wrong).unwrap_or(0);
             (taken, fastest) = (next(slack), next(0.0));
+        }
+        // What the report says of kernels within a step: those of the plan, of the first choice and of the baselines.
+        for n in [0, taken].into_iter().chain(contenders..candidates.len()) {
+            time_launches(&candidates[n], &mut timed[n], &self.tensors, &RUN, &session.pool, &session.device)?;
         }
         Ok(Some(RaceResult { candidates, contenders, timed, taken, fastest, wrong }))
     }

@@ -41,7 +41,7 @@ pub struct Timed {
     pub earlier: bool,
 }
 
-/// Steps in which launches are timed separately if a step runs as one recording.
+/// Steps in which launches are timed by themselves if a step runs several of them together.
 const APART: usize = 7;
 
 /// Steps after which parameters that the step replaces are what they were at first: after hundreds of steps with the same inputs they may
@@ -104,15 +104,15 @@ pub fn time_plans(
         let mut execution = lane.execution.into_inner();
         // Warm-up steps ran through the same closure; only the last steps were sampled.
         let sampled = &times[times.len().saturating_sub(step.samples.len())..];
-        // Launches of a recorded step are timed separately, after the race.
-        let apart = match sampled.iter().any(|t| t.launches_ms.is_empty()) {
-            true => (0..APART).map(|_| execution.apart(pool, run, 0)).collect::<Result<Vec<_>, _>>()?,
-            false => sampled.to_vec(),
+        // Launches of a packed or recorded step have no times of their own: `time_launches` takes them for plans of which they are asked.
+        let apart = match sampled.iter().all(|t| t.dispatches.is_empty()) {
+            true => Some(execution.apart(pool, run, 0)?),
+            false => None,
         };
         let launches = execution
             .launches()
             .enumerate()
-            .map(|(n, (name, pass))| (name.to_string(), pass, apart.iter().map(|t| t.launches_ms[n]).collect()))
+            .map(|(n, (name, pass))| (name.to_string(), pass, sampled.iter().filter_map(|t| t.launches_ms.get(n).copied()).collect()))
             .collect();
         found.push(Timed {
             name: candidate.name.clone(),
@@ -130,6 +130,30 @@ pub fn time_plans(
         });
     }
     Ok(found)
+}
+
+/// Times the launches of a plan that runs several of them together, each by itself; those of other plans were timed within its steps.
+pub fn time_launches(
+    candidate: &Candidate,
+    timed: &mut Timed,
+    tensors: &Tensors,
+    run: &Run,
+    pool: &Pool,
+    device: &Arc<dyn Device>,
+) -> Result<(), PipelineError> {
+    if timed.launches.iter().all(|(.., samples)| !samples.is_empty()) {
+        return Ok(());
+    }
+    let mut execution = Execution::of(candidate, device)?;
+    execution.load(tensors)?;
+    // The first step prepares the memory of kernels.
+    for step in 0..=APART {
+        let times = execution.apart(pool, run, 0)?;
+        for ((.., samples), ms) in timed.launches.iter_mut().zip(times.launches_ms).filter(|_| step > 0) {
+            samples.push(ms);
+        }
+    }
+    Ok(())
 }
 
 /// The index of the plan to take: the fastest, or one that needs less memory or fewer dispatches at a bounded loss of time.
