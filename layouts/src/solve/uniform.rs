@@ -6,7 +6,7 @@
 use crate::model::cost::Cost;
 use crate::model::selection_model::{Factor, Model};
 use crate::solve::solution::Solution;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 
 /// Largest number of dims for which all orders (40,320) are tried; beyond, single moves improve the recipe's order.
 const ALL_ORDERS: usize = 8;
@@ -53,22 +53,31 @@ pub fn strict(model: &Model, held: Vec<u16>) -> Solution {
     Same::of(model).strict(model, held.clone(), Cost::MAX).unwrap_or_else(|| Solution::of(model, held))
 }
 
-/// Plain layouts of every class by their dims from outer to inner.
+/// The plain layouts of a class.
+struct PlainLayouts {
+    /// By number of a dim, whether the class has it.
+    has: Vec<bool>,
+    /// Positions of layouts by their dims' numbers from outer to inner.
+    by_dims: BTreeMap<Vec<u16>, u16>,
+}
+
+/// Orders of dims, which are numbers: many thousands of orders are tried.
 struct Orders<'a> {
     model: &'a Model,
     same: Same<'a>,
-    by_dims: Vec<BTreeMap<Vec<&'a str>, u16>>,
-    seen: BTreeSet<Vec<u16>>,
+    natural: Vec<u16>,
+    plain: Vec<PlainLayouts>,
+    seen: HashSet<Vec<u16>>,
 }
 
 impl Orders<'_> {
     /// The layouts of containers under an order of dims; a layout that was not measured is left natural.
-    fn held(&self, order: &[&str]) -> Vec<u16> {
-        let mut held = self.model.natural();
-        for ((class, by_dims), held) in self.model.classes.iter().zip(&self.by_dims).zip(&mut held) {
-            let Some(first) = by_dims.keys().next() else { continue };
-            let dims: Vec<&str> = order.iter().copied().filter(|d| first.contains(d)).collect();
-            match by_dims.get(&dims) {
+    fn held(&self, order: &[u16]) -> Vec<u16> {
+        let (mut held, mut dims) = (self.natural.clone(), Vec::new());
+        for ((class, plain), held) in self.model.classes.iter().zip(&self.plain).zip(&mut held) {
+            dims.clear();
+            dims.extend(order.iter().copied().filter(|dim| plain.has[usize::from(*dim)]));
+            match plain.by_dims.get(&dims) {
                 Some(position) if class.domain.contains(position) => *held = *position,
                 _ => {}
             }
@@ -77,7 +86,7 @@ impl Orders<'_> {
     }
 
     /// `None` if it was looked at before.
-    fn offer(&mut self, order: &[&str], best: &mut Solution) -> Option<bool> {
+    fn offer(&mut self, order: &[u16], best: &mut Solution) -> Option<bool> {
         let held = self.held(order);
         if !self.seen.insert(held.clone()) {
             return None;
@@ -96,17 +105,26 @@ pub fn solve(model: &Model) -> Solution {
     for class in &model.classes {
         let mut known = BTreeMap::new();
         for (position, layout) in class.layouts.iter().enumerate().filter(|(_, l)| l.is_plain()) {
-            let order: Vec<&str> = layout.pieces.iter().map(|p| p.dim.as_str()).collect();
-            for dim in &order {
-                if !dims.contains(dim) {
-                    dims.push(dim);
+            let mut order = Vec::new();
+            for piece in &layout.pieces {
+                let known = dims.iter().position(|dim| *dim == piece.dim);
+                order.push(known.unwrap_or(dims.len()) as u16);
+                if known.is_none() {
+                    dims.push(&piece.dim);
                 }
             }
             known.insert(order, position as u16);
         }
         by_dims.push(known);
     }
-    let mut orders = Orders { model, same: Same::of(model), by_dims, seen: BTreeSet::new() };
+    let has = |dims_of: &BTreeMap<Vec<u16>, u16>| {
+        let mut has = vec![false; dims.len()];
+        dims_of.keys().next().into_iter().flatten().for_each(|dim| has[usize::from(*dim)] = true);
+        has
+    };
+    let plain = by_dims.into_iter().map(|by_dims| PlainLayouts { has: has(&by_dims), by_dims }).collect();
+    let mut dims: Vec<u16> = (0..dims.len() as u16).collect();
+    let mut orders = Orders { model, same: Same::of(model), natural: model.natural(), plain, seen: HashSet::new() };
     let mut best = strict(model, model.natural());
     if dims.len() <= ALL_ORDERS {
         permute(&mut dims.clone(), 0, &mut |order| {
@@ -133,7 +151,7 @@ pub fn solve(model: &Model) -> Solution {
     }
 }
 
-fn permute<'a>(dims: &mut Vec<&'a str>, done: usize, visit: &mut dyn FnMut(&[&'a str])) {
+fn permute(dims: &mut Vec<u16>, done: usize, visit: &mut dyn FnMut(&[u16])) {
     if done + 1 >= dims.len() {
         visit(dims);
         return;

@@ -12,7 +12,7 @@ use crate::pipeline::choose::plan::Plan;
 use crate::pipeline::oracle::mask_compatibility::draws_alike;
 use crate::pipeline::oracle::tensors;
 use crate::pipeline::run::execute::Execution;
-use crate::pipeline::run::race_plans::{time_launches, time_plans};
+use crate::pipeline::run::race_plans::{LEAST, RaceLength, time_launches, time_plans};
 use crate::pipeline::run::replaced::summary;
 use crate::pipeline::run::target::Target;
 use crate::pipeline::run::thread_count::fewer_threads;
@@ -139,7 +139,9 @@ impl RunArgs {
             errln!("{load}: {all} take {} ms a step, {fewer} {} ms; {fewer} used", times[1], times[0]);
             pool = found.pool;
         }
-        let mut timed = time_plans(&candidates, |_| true, &given, &run, &pool, &device, self.timing)?;
+        let baselines = vec![true; candidates.len()];
+        let length = RaceLength { limit: self.timing, least: LEAST, baselines: &baselines };
+        let mut timed = time_plans(&candidates, length, &given, &run, &pool, &device)?;
         let median = |v: &[f64]| layouts::record::median(v).unwrap_or(f64::NAN);
         let (mut kernels, mut groups) = (Vec::new(), Vec::new());
         if let Some(timed) = timed.first_mut().filter(|_| self.kernels) {

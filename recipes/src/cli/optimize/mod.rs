@@ -113,8 +113,9 @@ impl OptimizeArgs {
         }
         let (choices, certainty) = self.choices(&sweeps, &session, &mut outcome)?;
         let say = |text: &str| self.say(text);
-        let mut contest = PlanRace::new(self, &session, &sweeps, &say)?;
-        let contending = contenders(&sweeps, &choices, &session)?;
+        let timing = self.timing(session.began.elapsed());
+        let mut contest = PlanRace::new(self, &session, &sweeps, timing, &say)?;
+        let contending = contenders(&sweeps, &choices, &session, timing)?;
         let reserve = reserve(&sweeps, &choices, &session, &contending);
         let candidates = contest.right(contending, reserve)?;
         // However the races end, a correct plan is on disk.

@@ -16,7 +16,7 @@ use crate::pipeline::oracle::tensors::inputs_to_compare;
 use crate::pipeline::run::candidate::{BESIDE, Candidate, Exchange};
 use crate::pipeline::run::divide::divided;
 use crate::pipeline::run::execute::Execution;
-use crate::pipeline::run::race_plans::{RaceOutcome, Timed, finals, time_launches, time_plans, winner};
+use crate::pipeline::run::race_plans::{LEAST, RaceLength, RaceOutcome, Timed, finals, time_launches, time_plans, winner};
 use crate::pipeline::run::tune_in_step::tune_in_step;
 use crate::pipeline::variants::table::{Contention, VariantId, VariantKey};
 use crate::timings::{CommandPhase, enter};
@@ -44,7 +44,12 @@ const FAR: f64 = 2.0;
 /// The plans to time as wholes: the best selection for each of the three best programs and for variants that contend unless far slower,
 /// and the next best selections of the best program. The best of each program also runs on several streams, if the device has them and
 /// the program work for them. The overall selection is the first.
-pub fn contenders(sweeps: &SweptPrograms, choices: &[Choices], session: &MeasurementSession) -> Result<Vec<Candidate>, PipelineError> {
+pub fn contenders(
+    sweeps: &SweptPrograms,
+    choices: &[Choices],
+    session: &MeasurementSession,
+    timing: Duration,
+) -> Result<Vec<Candidate>, PipelineError> {
     let exact = |choice: &Choices| sweeps.variants[choice.swept].candidate(&choice.selections[0]);
     let contends = |choice: &Choices| sweeps.keys[choice.swept].id.row().contention == Contention::UnlessFar;
     let least = choices.first().map_or(f64::INFINITY, |best| best.selections[0].total_ms);
@@ -56,7 +61,8 @@ pub fn contenders(sweeps: &SweptPrograms, choices: &[Choices], session: &Measure
         .map(|(_, choice)| exact(choice))
         .collect();
     let Some(best) = choices.first().map(|c| &sweeps.variants[c.swept]) else { return Ok(candidates) };
-    let next = WHOLES.saturating_sub(candidates.len()).max(2);
+    let affordable = (timing.as_secs_f64() * 1e3 / 2.0 / least.max(1e-9)) as usize;
+    let next = WHOLES.saturating_sub(candidates.len()).max(2).min(affordable);
     if session.device.streams().is_some() {
         for candidate in candidates.clone() {
             let streams = Execution::of(&candidate, &session.device)?.breadth();
@@ -157,6 +163,7 @@ impl<'a> PlanRace<'a> {
         args: &'a OptimizeArgs,
         session: &'a MeasurementSession,
         sweeps: &'a SweptPrograms,
+        timing: Duration,
         say: &'a dyn Fn(&str),
     ) -> Result<Self, PipelineError> {
         let _phase = enter(CommandPhase::Check);
@@ -176,7 +183,7 @@ impl<'a> PlanRace<'a> {
             verdicts: PlanChecks::new(say),
             whole: RunClock { began: session.began, expected: args.measure.bound().map(|bound| 2 * bound) },
             clock: (Instant::now(), args.measure.bound()),
-            timing: args.timing(session.began.elapsed()),
+            timing,
         })
     }
 
@@ -239,9 +246,8 @@ impl<'a> PlanRace<'a> {
         Some(verify_full(candidate, reference, &self.tensors, &self.session.pool, &self.session.device))
     }
 
-    fn time(&self, candidates: &[Candidate], baselines: &[bool], limit: Duration) -> Result<Vec<Timed>, PipelineError> {
-        let is_baseline = |n: usize| baselines.get(n) == Some(&true);
-        time_plans(candidates, is_baseline, &self.tensors, &RUN, &self.session.pool, &self.session.device, limit)
+    fn time(&self, candidates: &[Candidate], length: RaceLength<'_>) -> Result<Vec<Timed>, PipelineError> {
+        time_plans(candidates, length, &self.tensors, &RUN, &self.session.pool, &self.session.device)
     }
 
     /// The correct candidates, the first of these also at full size; if there is none, the first correct one of the `reserve`. Each plan
@@ -313,7 +319,7 @@ impl<'a> PlanRace<'a> {
         let stage = Stage::new(&self.whole, "timing plans as wholes");
         // A single one runs no longer than the times of its kernels within the step are known.
         let limit = if candidates.len() > 1 { self.timing / 2 } else { Duration::ZERO };
-        let first = self.time(&candidates, &[], limit)?;
+        let first = self.time(&candidates, RaceLength { limit, least: 1, baselines: &[] })?;
         drop(stage);
         let again = if self.over(POLICY.reselecting) { vec![] } else { self.again(&candidates, &first)? };
         let fastest = winner(&first, 0.0, &BTreeSet::new());
@@ -343,7 +349,7 @@ impl<'a> PlanRace<'a> {
         // Plans that must run once more are few.
         let mut limit = self.timing;
         let race = finals((&candidates, contenders), first, slack, |again, baselines| {
-            let timed = self.time(again, baselines, limit);
+            let timed = self.time(again, RaceLength { limit, least: LEAST, baselines });
             limit = self.timing / 2;
             timed
         })?;

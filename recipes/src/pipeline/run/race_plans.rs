@@ -51,16 +51,28 @@ const RESTART: usize = 32;
 /// A plan whose step takes so many times that of the fastest has lost a race that has used up its time.
 const BEHIND: f64 = 1.15;
 
-/// Times candidates as wholes, interleaved, with the same tensors and the same step number. Once the `limit` is used up, plans that are far
-/// behind run no more, but for `references`, with which others are compared.
+/// How long a race goes on.
+#[derive(Clone, Copy)]
+pub struct RaceLength<'a> {
+    /// No round begins after this time, and who is far behind then runs no more.
+    pub limit: Duration,
+    /// Rounds that are run even so. A step of a large program takes a second, so that few rounds of all plans fill the limit.
+    pub least: usize,
+    /// Which plans are baselines: others are compared with these, which run in all rounds.
+    pub baselines: &'a [bool],
+}
+
+/// Rounds of a race after which medians say something.
+pub const LEAST: usize = 3;
+
+/// Times candidates as wholes, interleaved, with the same tensors and the same step number.
 pub fn time_plans(
     candidates: &[Candidate],
-    references: impl Fn(usize) -> bool,
+    RaceLength { limit, least, baselines }: RaceLength<'_>,
     tensors: &Tensors,
     run: &Run,
     pool: &Pool,
     device: &Arc<dyn Device>,
-    limit: Duration,
 ) -> Result<Vec<Timed>, PipelineError> {
     struct Lane {
         execution: RefCell<Execution>,
@@ -72,8 +84,7 @@ pub fn time_plans(
         execution.load(tensors)?;
         lanes.push(Lane { execution: RefCell::new(execution), times: RefCell::default() });
     }
-    // A step of a large program takes a second, so few rounds of all candidates already fill the limit.
-    let protocol = Protocol { warmup: 1, least: 3, budget: limit, behind: BEHIND, ..Protocol::default() };
+    let protocol = Protocol { warmup: 1, least, budget: limit, behind: BEHIND, ..Protocol::default() };
     let watch = Watch::start();
     let timings = {
         let mut contenders: Vec<Contender<PipelineError>> = candidates
@@ -92,7 +103,7 @@ pub fn time_plans(
                     lane.times.borrow_mut().push(times);
                     Ok(own)
                 });
-                timed.reference(references(n))
+                timed.reference(baselines.get(n) == Some(&true))
             })
             .collect();
         protocol.race(&mut contenders).map_err(|e| PipelineError::Measure(e.to_string()))?
@@ -226,20 +237,24 @@ pub struct RaceOutcome {
     pub fastest: usize,
 }
 
-/// How much slower than the fastest a plan may be, as a share, to be timed in the last race.
+/// How much slower than the fastest a plan may be, as a share, to be timed in the last race; by so much where its times are few.
 const NEAR: f64 = 0.03;
+const NEAR_OF_FEW: f64 = 0.08;
 
-/// The plans that may turn out to be the best by their milliseconds in a first race: the selected one, which is the first, and those
-/// within a few percent of the fastest.
-fn near(ms: &[f64], slack: f64) -> Vec<usize> {
-    let least = ms.iter().copied().fold(f64::INFINITY, f64::min);
-    (0..ms.len()).filter(|n| *n == 0 || ms[*n] <= least * (1.0 + slack.max(NEAR))).collect()
+/// The plans that may turn out to be the best by their times in a first race, medians in milliseconds and how many these are of: the
+/// selected one, which is the first, and those within a few percent of the fastest.
+fn near(first: &[(f64, usize)], slack: f64) -> Vec<usize> {
+    let least = first.iter().map(|(ms, _)| *ms).fold(f64::INFINITY, f64::min);
+    let most = |times: usize| least * (1.0 + slack.max(if times < LEAST { NEAR_OF_FEW } else { NEAR }));
+    (0..first.len()).filter(|n| *n == 0 || first[*n].0 <= most(first[*n].1)).collect()
 }
 
 /// Plans that run once more, at most, where times do not tell them apart.
 const UNDECIDED: usize = 6;
 /// Times of each plan that decide, whatever their intervals say.
 const ENOUGH: usize = 20;
+/// Share of time by which a plan's median is too far behind that of the fastest to be in doubt.
+const FAR_BEHIND: f64 = 0.1;
 
 /// The plans of a race among which its few times do not decide: intervals that reach below the end of that of the fastest, and plans that
 /// are no slower than `slack` allows; the least medians first, and the plan with the fewest dispatches in any case. None if one plan is the
@@ -250,11 +265,12 @@ fn undecided(timed: &[Timed], slack: f64) -> Vec<usize> {
     order.sort_by(|a, b| costs[*a].ms.total_cmp(&costs[*b].ms));
     let Some(fastest) = order.first().copied() else { return vec![] };
     let Cost { ms, bounds: (_, end), .. } = costs[fastest];
-    let doubts = costs.iter().filter(|of| of.bounds.0 <= end).count();
-    if doubts < 2 || timed[fastest].step.samples.len() >= ENOUGH {
+    // Three times tell little of an interval: a plan whose median is far behind is not in doubt for that.
+    let doubt = |of: &Cost| of.bounds.0 <= end && of.ms <= ms * (1.0 + slack.max(FAR_BEHIND));
+    if costs.iter().filter(|of| doubt(of)).count() < 2 || timed[fastest].step.samples.len() >= ENOUGH {
         return vec![];
     }
-    order.retain(|n| costs[*n].bounds.0 <= end || costs[*n].ms <= ms * (1.0 + slack));
+    order.retain(|n| doubt(&costs[*n]) || costs[*n].ms <= ms * (1.0 + slack));
     let fewest = order.iter().copied().min_by_key(|n| costs[*n].dispatches);
     let last = order.iter().copied().skip(UNDECIDED - 1);
     let more: Option<usize> = fewest.filter(|fewest| last.clone().any(|n| n == *fewest)).or(last.clone().next());
@@ -283,8 +299,9 @@ pub fn finals(
     slack: f64,
     mut time: impl FnMut(&[Candidate], &[bool]) -> Result<Vec<Timed>, PipelineError>,
 ) -> Result<Option<RaceOutcome>, PipelineError> {
-    let ms: Vec<f64> = first.iter().map(|t| median(&t.step.samples).unwrap_or(f64::INFINITY)).collect();
-    let places: Vec<usize> = near(&ms, slack).into_iter().chain(first.len()..candidates.len()).collect();
+    let times = |t: &Timed| (median(&t.step.samples).unwrap_or(f64::INFINITY), t.step.samples.len());
+    let places: Vec<usize> =
+        near(&first.iter().map(times).collect::<Vec<_>>(), slack).into_iter().chain(first.len()..candidates.len()).collect();
     let again: Vec<Candidate> = places.iter().map(|n| candidates[*n].clone()).collect();
     let baselines: Vec<bool> = places.iter().map(|n| *n >= contenders).collect();
     let mut latest = time(&again, &baselines)?;
@@ -459,8 +476,10 @@ mod tests {
 
     #[test]
     fn the_choice_and_plans_near_the_fastest_are_retimed() {
-        assert_eq!(near(&[110.0, 100.0, 102.9, 103.1], 0.01), [0, 1, 2]);
-        assert_eq!(near(&[110.0, 100.0, 102.9, 103.1], 0.05), [0, 1, 2, 3]);
+        let first = [110.0, 100.0, 102.9, 103.1].map(|ms| (ms, LEAST));
+        assert_eq!(near(&first, 0.01), [0, 1, 2]);
+        assert_eq!(near(&first, 0.05), [0, 1, 2, 3]);
+        assert_eq!(near(&first.map(|(ms, _)| (ms, 1)), 0.01), [0, 1, 2, 3], "a single time says less");
         assert_eq!(near(&[], 0.01), [0usize; 0]);
     }
 }

@@ -51,9 +51,9 @@ fn taken(wrong: impl Fn(&str) -> bool, folder: &Path) -> Result<(Vec<String>, St
     }
     let said = std::cell::RefCell::new(String::new());
     let say = |text: &str| *said.borrow_mut() += &format!("{text}\n");
-    let contending = contenders(&sweeps, &choices, &session)?;
+    let contending = contenders(&sweeps, &choices, &session, Duration::from_secs(1))?;
     let reserve = reserve(&sweeps, &choices, &session, &contending);
-    let mut contest = PlanRace::new(&line.args, &session, &sweeps, &say)?;
+    let mut contest = PlanRace::new(&line.args, &session, &sweeps, Duration::ZERO, &say)?;
     let right = contest.right(contending, reserve)?;
     let names: Vec<String> = right.iter().map(|c| c.name.clone()).collect();
     let warning = contest.warning(names.first().map_or("", String::as_str)).unwrap_or_default();
