@@ -2,6 +2,7 @@
 
 use super::files::SourceFile;
 use crate::pipeline::PipelineError;
+use crate::pipeline::parallel::in_order;
 use kernels::{KernelError, Toolchain};
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ pub fn shared(name: &str, out: &Path, sources: &[SourceFile]) -> Result<Option<P
     let objects = tempfile::tempdir().map_err(scratch)?;
     let object = |n: usize| objects.path().join(format!("{n}.o"));
     let include = format!("-I{}", out.join("include").display());
-    sources.par_iter().enumerate().try_for_each(|(n, source)| {
+    in_order(sources.par_iter().enumerate().map(|(n, source)| {
         let mut command = Command::new(&toolchain.command);
         command.args(["-O2", "-std=gnu11", "-fvisibility=hidden", "-fPIC", "-c", &include]);
         if source.is_generated {
@@ -26,7 +27,7 @@ pub fn shared(name: &str, out: &Path, sources: &[SourceFile]) -> Result<Option<P
         let path = out.join(&source.path);
         command.arg("-o").arg(object(n)).arg(&path);
         run(command, &path)
-    })?;
+    }))?;
     let library = out.join(format!("lib{name}.so"));
     let mut command = Command::new(&toolchain.command);
     command.arg("-shared").arg("-o").arg(&library).args((0..sources.len()).map(object)).args(["-lm", "-lpthread"]);

@@ -7,6 +7,7 @@ pub mod choose;
 mod error;
 pub mod measure;
 pub mod oracle;
+pub(crate) mod parallel;
 pub mod report;
 pub mod run;
 pub mod variants;

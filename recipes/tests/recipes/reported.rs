@@ -14,7 +14,7 @@ use recipes::pipeline::measure::budget_ledger::BudgetLedger;
 use recipes::pipeline::measure::sweep::{MeasurementSetup, SweepContext, SweepEvent};
 use recipes::pipeline::oracle::tensors::random_inputs;
 use recipes::pipeline::report::{Finished, build};
-use recipes::pipeline::run::race_plans::{Timed, time_plans};
+use recipes::pipeline::run::race_plans::{LEAST, RaceLength, Timed, time_plans};
 use recipes::pipeline::variants::programs::programs;
 use sdfg::interpret::Run;
 use std::path::Path;
@@ -58,7 +58,9 @@ fn rows_add_up_whichever_plan_wins() -> Result<(), Failure> {
     candidates.extend(baselines(&sweeps, &store)?.0);
     assert_eq!(candidates.len(), contenders + 2);
     let (given, run) = (random_inputs(&programs.operators, 1)?, Run { seed: 1, step: 0, dropout: true });
-    let timed = time_plans(&candidates, &given, &run, &pool, &device, Duration::ZERO)?;
+    let are_baselines: Vec<bool> = (0..candidates.len()).map(|n| n >= contenders).collect();
+    let length = RaceLength { limit: Duration::ZERO, least: LEAST, baselines: &are_baselines };
+    let timed = time_plans(&candidates, length, &given, &run, &pool, &device)?;
     let analysis = recipes::analyze::analyze(&recipe, false)?;
     let report = |winner: usize| -> Result<Report, Failure> {
         let (analysis, programs, sweeps, store) = (&analysis, &programs, &sweeps, &store);

@@ -5,6 +5,7 @@
 //! neither made nor swept.
 
 use crate::pipeline::PipelineError;
+use crate::pipeline::parallel::in_order;
 use bench::unit::significant;
 use kernels::{KernelClass, KernelSpecs};
 use layouts::Store;
@@ -38,9 +39,9 @@ impl MarkedKernels {
             let spec = specs.spec(unit)?;
             let key = spec.key();
             let mark = KernelClass::of(&spec).map_or_else(|| key.clone(), |family| family.fingerprint(""));
-            Ok((key, mark))
+            Ok::<_, PipelineError>((key, mark))
         };
-        Ok(MarkedKernels(program.units().par_iter().map(|(_, _, unit)| marked(unit)).collect::<Result<_, PipelineError>>()?))
+        Ok(MarkedKernels(in_order(program.units().par_iter().map(|(_, _, unit)| marked(unit)))?))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::dim_order::{boundary, flat_order, follows, pytorch_order};
 use crate::pipeline::PipelineError;
+use crate::pipeline::parallel::in_order;
 use kernels::device::Device;
 use kernels::{ConfigSpace, KernelClass, KernelSpec, KernelSpecs};
 use layouts::measure::space::{KernelSpace, RelayoutSpace, TensorSpace, by_predicted_cost};
@@ -298,7 +299,8 @@ const RANKED: u64 = 1 << 14;
 /// Every kernel of a program, in execution order.
 pub fn swept_kernels(program: &Sdfg, device: &dyn Device) -> Result<Vec<SweptKernel>, PipelineError> {
     let (specs, around) = (KernelSpecs::of(program), ProgramLayouts::of(program));
-    program.units().par_iter().map(|(state, _, unit)| SweptKernel::within(program, (&specs, &around), (*state, unit), device)).collect()
+    let units = program.units();
+    in_order(units.par_iter().map(|(state, _, unit)| SweptKernel::within(program, (&specs, &around), (*state, unit), device)))
 }
 
 /// One relayout space for each container that kernels touch and that has more than one layout. Generated kernels cannot copy bits, so

@@ -13,6 +13,7 @@
 use super::small_sizes::with_small_sizes;
 use super::tensors::inputs_to_compare;
 use crate::pipeline::PipelineError;
+use crate::pipeline::parallel::in_order;
 use kernels::KernelSpec;
 use layouts::problem::SelectionProblem;
 use ndarray::ArrayD;
@@ -33,8 +34,8 @@ pub fn mark(problem: &mut SelectionProblem, program: &Sdfg) -> Result<(), Pipeli
     let small = with_small_sizes(program);
     let run = Run { seed: 1, step: 0, dropout: true };
     let held = interpret(&small, &inputs_to_compare(&small, 1)?, &run)?;
-    let changes = |unit: &Unit| Ok(!equal(&held, &interpret_unit_on(&small, unit, &held, &run)?));
-    let changed = small.units().par_iter().map(|(_, _, unit)| changes(unit)).collect::<Result<Vec<bool>, PipelineError>>()?;
+    let changes = |unit: &Unit| Ok::<_, PipelineError>(!equal(&held, &interpret_unit_on(&small, unit, &held, &run)?));
+    let changed = in_order(small.units().par_iter().map(|(_, _, unit)| changes(unit)))?;
     if changed.contains(&true) {
         return Ok(());
     }

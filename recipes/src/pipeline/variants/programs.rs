@@ -9,6 +9,7 @@ use super::table::{PassStep, Stacking, VARIANTS, VariantId, VariantKey, VariantR
 use super::variant::Variant;
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
+use crate::pipeline::parallel::in_order;
 use kernels::device::Forms;
 use rayon::prelude::*;
 use sdfg::Sdfg;
@@ -61,7 +62,7 @@ pub fn programs_on(recipe: &Recipe, options: impl Into<RewriteOptions>, library:
     let mut unmade: Vec<String> = Vec::new();
     // The first program is made whatever it takes.
     let mut others = others.into_iter();
-    let of_row = |row: &'static VariantRow| Ok((row, variants(&rewriting, row, stackings.first())?));
+    let of_row = |row: &'static VariantRow| Ok::<_, PipelineError>((row, variants(&rewriting, row, stackings.first())?));
     let mut made_of: Vec<(&VariantRow, MadeVariants)> = Vec::new();
     if let Some(row) = others.next() {
         made_of.push(of_row(row)?);
@@ -70,7 +71,7 @@ pub fn programs_on(recipe: &Recipe, options: impl Into<RewriteOptions>, library:
         true => of_row(row),
         false => Ok((row, (vec![], Some(row.id.into())))),
     });
-    made_of.extend(of_others.collect::<Result<Vec<_>, PipelineError>>()?);
+    made_of.extend(in_order(of_others)?);
     for (row, (found, left)) in made_of {
         made.push((row, found));
         unmade.extend(left.map(|key| key.to_string()));
@@ -80,7 +81,7 @@ pub fn programs_on(recipe: &Recipe, options: impl Into<RewriteOptions>, library:
             true => variant(&rewriting, row, weights),
             false => Ok(None),
         });
-        made.push((row, of_each.collect::<Result<Vec<_>, PipelineError>>()?));
+        made.push((row, in_order(of_each)?));
     }
     made.sort_by_key(|(row, _)| VARIANTS.iter().position(|other| other.id == row.id));
     let of_each = made.iter().filter(|(row, _)| row.stacking == Stacking::Each).flat_map(|(row, found)| {
