@@ -51,8 +51,8 @@ pub fn race(ours: &mut dyn Ours, runners: &mut [Runner], setup: &Setup, progress
 
 /// How long a contender steps untimed: caches, threads and clocks are in the state that another one left.
 pub const WARM: Duration = Duration::from_millis(10);
-/// How long it then steps on the clock. A step of few milliseconds is repeated, since a single one, behind a pause, tells more of clocks and
-/// schedulers than of the step.
+/// How long it then steps on the clock. A step of few milliseconds is repeated, since a single one, behind a pause, tells more of clocks
+/// and schedulers than of the step.
 pub const TURN: Duration = Duration::from_millis(30);
 
 fn our_turn(ours: &mut dyn Ours, dropout: bool, besides: &mut Others) -> Result<StepTime, CompareError> {
