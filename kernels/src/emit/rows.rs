@@ -174,7 +174,9 @@ impl<D: TargetDialect> Printer<'_, D> {
             });
         }
         let fetched = self.fetched(group, last)?;
-        let whole = if sums { sdfg::tolerance::BLOCK.to_string() } else { count.clone() };
+        // A block is added up in the lanes of a vector: in fewer lanes as many terms each take a shorter one.
+        let block = sdfg::tolerance::BLOCK * crate::images::lanes().min(16) as u64 / 16;
+        let whole = if sums { block.to_string() } else { count.clone() };
         let step = if rows.is_empty() && fetched.is_empty() {
             format!("step = {whole}")
         } else {
