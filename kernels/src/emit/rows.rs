@@ -174,8 +174,8 @@ impl<D: TargetDialect> Printer<'_, D> {
             });
         }
         let fetched = self.fetched(group, last)?;
-        // A block's terms are divided among the lanes of a vector. With fewer lanes blocks are shorter, so that no lane adds up more terms than
-        // with 16 lanes: the rounding error grows with these.
+        // A block's terms are divided among the lanes of a vector. With fewer lanes blocks are shorter, so that no lane adds up
+        // more terms than with 16 lanes: the rounding error grows with these.
         let block = sdfg::tolerance::BLOCK * crate::images::lanes().min(16) as u64 / 16;
         let whole = if sums { block.to_string() } else { count.clone() };
         let step = if rows.is_empty() && fetched.is_empty() {

@@ -10,8 +10,8 @@
 //! One factor gives vectors, along an index that the other lacks; the other gives single values. An index that all three tensors have may
 //! be that of the lanes, too: then both factors give vectors, as in depthwise convolutions. A factor that is read outside its container is
 //! copied once, with the fill around it, before the first point; where the fill adds nothing to a sum, products leave out what lies outside
-//! instead (`clip.rs`). A factor whose lanes are no neighbours is packed once, where plain indices subscript it. All distances are constants
-//! of the text, so that windows cost no arithmetic.
+//! instead (`clip.rs`). A factor whose lanes are no neighbours is packed once, where plain indices subscript it. All distances are
+//! constants of the text, so that windows cost no arithmetic.
 
 mod block_loop;
 mod border;
