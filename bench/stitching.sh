@@ -16,7 +16,7 @@
 #     --counts         only counts launches: no plan is made
 #     --ablation       what each part brings: plans of the ladder's patterns, with explored ones, with shared dispatches, with products, and
 #                      the plan of all programs, each with its kernels, dispatches and time; without JAX
-#     --paper          Tables 2 and 3 and Figures 6 to 8 of the paper, theirs beside ours: of the plans and times that are there
+#     --paper          Tables 2 to 4 and Figures 6 to 8 of the paper, theirs beside ours: of the plans and times that are there
 #     --plans          what plans of fusion save by their scores, and what greedy ones do, also for other recipes; nothing is timed
 #     --write          puts all tables that are there into docs/results/stitching.md
 #     --out FOLDER     [target/memlet/stitching]

@@ -1,11 +1,11 @@
-"""Tables 2 and 3 and Figures 6 to 8 of "FusionStitching" as tables: the paper's figures beside ours, in Markdown and JSON.
+"""Tables 2 to 4 and Figures 6 to 8 of "FusionStitching" as tables: the paper's figures beside ours, in Markdown and JSON.
 
     stitching_paper.py FOLDER --time MEMLET [--threads N --seconds N] NAME…
 
 FOLDER is what bench/stitching.sh fills: NAME.safetensors, NAME/plan.json with its report, and stitching.json, of whose last run times and
 launches are. The separate program of each plan is timed here; the times of kernels alone are those of the report.
 
-*Source* of the paper's figures: Long, Yang, Lin, arXiv:1911.11576v1, Tables 2 and 3 and sections 6.4 and 6.5. Its Figures 6 to 8 are
+*Source* of the paper's figures: Long, Yang, Lin, arXiv:1911.11576v1, Tables 2 to 4 and sections 6.4 and 6.5. Its Figures 6 to 8 are
 pictures: of them there is what the text says.
 """
 import argparse
@@ -33,17 +33,21 @@ APPLICATIONS = ["nmt", "multi-interests", "speech", "dialog"]
 GEMM_PATTERNS = {"nmt": 16, "multi-interests": 16}
 KERNEL_TIME = 0.61
 ELEMENTWISE_TIME = 50
+# Table 4: percent of patterns that use shared memory, percent of their time, mean and most KB, allocated ÷ requested.
+ON_CHIP = {
+    "nmt": (42, 87, 3.6, 18.6, 0.81), "multi-interests": (24, 56, 7.5, 36.0, 0.88), "speech": (90, 95, 5.5, 16.4, 0.98),
+    "dialog": (34, 62, 1.4, 4.1, 0.87),
+}
 CLASSES = ("elementwise", "normalization", "contraction")
 
 
-def run(arguments, name, plan):
-    """Dispatches of a step of a plan, and its milliseconds."""
+def run(arguments, name, plan, *options):
+    """What `memlet run` says of a plan."""
     command = [arguments.time, "run", plan, "--inputs", f"{arguments.folder}/{name}.safetensors", "--threads", str(arguments.threads)]
-    done = subprocess.run([*command, "--timing", f"{arguments.seconds}s", "--json"], capture_output=True, text=True)
+    done = subprocess.run([*command, "--timing", f"{arguments.seconds}s", "--json", *options], capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{plan}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}")
-    found = json.loads(done.stdout.strip().splitlines()[-1])
-    return found["dispatches"], found["step_ms"]
+    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def separate(folder, name):
@@ -59,8 +63,28 @@ def ms(quantity):
     return next(iter(quantity.values())) if quantity else None
 
 
+def on_chip(arguments, name):
+    """What fused kernels hold in the memory of a worker, those of loops' bodies included."""
+    kernels = run(arguments, name, f"{arguments.folder}/{name}/plan.json", "--kernels")["kernels"]
+    fused = []
+    for kernel in kernels:
+        for part in kernel.get("body") or [kernel]:
+            if part.get("operators", 1) > 1:
+                fused.append((part["ms"] if "ms" in part else part["in_step_ms"], part["on_chip"]["allocated"], part["on_chip"]["requested"]))
+    held = [part for part in fused if part[1] > 0]
+    whole = sum(ms for ms, *_ in fused)
+    allocated = [bytes for _, bytes, _ in held]
+    return {
+        "fused": len(fused), "patterns": 100 * len(held) / len(fused) if fused else None,
+        "time": 100 * sum(ms for ms, *_ in held) / whole if whole else None,
+        "mean_kb": sum(allocated) / len(held) / 1024 if held else None, "most_kb": max(allocated) / 1024 if held else None,
+        "ratio": sum(allocated) / sum(asked for *_, asked in held) if held else None,
+    }
+
+
 def measured(arguments, name, row):
-    dispatches, step = run(arguments, name, separate(arguments.folder, name))
+    found = run(arguments, name, separate(arguments.folder, name))
+    dispatches, step = found["dispatches"], found["step_ms"]
     report = json.load(open(f"{arguments.folder}/{name}/report.json"))
     share = lambda some, of: 100 * some / of if of else None
     # Operators within loops are measured with their loop alone.
@@ -82,6 +106,7 @@ def measured(arguments, name, row):
         "patterns": {c: share(sum(k[0] == c for k in fused), len(fused)) for c in CLASSES} | {"count": len(fused)},
         "kernel_time": times["ours"] / times["jax"],
         "breakdown": {c: share(sum(k[2] for k in ours if k[0] == c), whole) for c in (*CLASSES, "loop")},
+        "on_chip": on_chip(arguments, name),
     }
 
 
@@ -99,7 +124,7 @@ def pair(theirs, ours, form="{:.2f}"):
 
 
 def tables(rows):
-    two, three, six, seven, eight = [], [], [], [], []
+    two, three, four, six, seven, eight = [], [], [], [], [], []
     for row in rows:
         name, known = row["workload"], PAPER.get(row["workload"])
         whole, percent = "{:.0f}", "{:.0f}%"
@@ -121,6 +146,11 @@ def tables(rows):
                 name, str(patterns["count"]), shown(patterns["elementwise"], percent), shown(patterns["normalization"], percent),
                 pair(GEMM_PATTERNS.get(name), patterns["contraction"], percent),
             ])
+        held, theirs = row["on_chip"], ON_CHIP.get(name, (None,) * 5)
+        four.append([
+            name, str(held["fused"]), pair(theirs[0], held["patterns"], percent), pair(theirs[1], held["time"], percent),
+            pair(theirs[2], held["mean_kb"], "{:.1f}"), pair(theirs[3], held["most_kb"], "{:.1f}"), pair(theirs[4], held["ratio"]),
+        ])
         if name in APPLICATIONS:
             seven.append([name, shown(row["kernel_time"])])
             eight.append([name, *(shown(row["breakdown"][c], percent) for c in (*CLASSES, "loop"))])
@@ -133,6 +163,9 @@ def tables(rows):
     yield ("Table 3, fewer kernels and less time: theirs / ours. `tf` is our separate program, `xla` is XLA:GPU for kernels and `jax.jit`"
            " on these cores for time, `fs` is our plan, of which dispatches count as kernels"), table(
         ["workload", "tf ÷ xla, kernels", "tf ÷ fs", "xla ÷ fs", "tf ÷ xla, time", "tf ÷ fs", "xla ÷ fs"], three)
+    yield ("Table 4, fused kernels that hold values on chip: theirs in the shared memory of a block / ours in the memory of a worker, where"
+           " packed factors and tiles of products lie too. Time is that of these among fused kernels; kernels of loops' bodies count"), table(
+        ["workload", "fused kernels", "which hold some", "their time", "mean, KiB", "most, KiB", "allocated ÷ requested"], four)
     yield "Figure 6, what our fused kernels hold; of the paper's, the text gives products alone (theirs / ours)", table(
         ["workload", "fused kernels", "element-wise", "reduction", "product"], six)
     yield "Figure 7, the time of a step ÷ that of XLA: theirs, of kernels on a GPU, / ours beside `jax.jit` on cores", table(

@@ -1,7 +1,7 @@
 //! Tile kernels against the interpreter, over layouts and knobs.
 
 use crate::common::{self, Case, Sizes};
-use crate::gemms::{Stored, TILES, attention, keys, mixed, narrow, plain};
+use crate::gemms::{Stored, TILES, attention, keys, mixed, narrow, plain, scores_backward};
 use crate::harness::{Failure, Reference, toolchain, toolchain_told};
 use kernels::CancelToken;
 use kernels::pool::Pool;
@@ -78,6 +78,21 @@ fn thin_products_are_packed_or_not() -> Result<(), Failure> {
     assert!(best.is_some_and(|n| direct(&space.config(n))));
     each_case(THIN, 10, |_| Dtype::F32, None, &toolchain()?)?;
     each_case(THIN, 2, |_| Dtype::F64, Some("j:8,u:32,b:2"), &toolchain()?)
+}
+
+/// A softmax's sum backward multiplies point by point: it has no rows and columns, so nothing of its kernel is thin. The product beside it is
+/// thin where its own depth is.
+#[test]
+fn sums_for_each_point_are_no_thin_products() -> Result<(), Failure> {
+    let form = |p: i64| -> Result<[bool; 2], Failure> {
+        let sizes = [("b", 3), ("h", 2), ("j", 21), ("k", 37), ("p", p)];
+        let Case { program, unit } = scores_backward(&sizes);
+        let space = TileSpace::new(&Reference::new(&program, &unit)?.spec)?;
+        let direct = |config: &KernelConfig| config.knobs.get("form") == Some("direct");
+        Ok([true, false].map(|is| spread(&space, 40).any(|config| direct(&config) == is)))
+    };
+    assert_eq!((form(35)?, form(2)?), ([false, true], [true, true]));
+    Ok(())
 }
 
 #[test]

@@ -121,6 +121,27 @@ pub fn attention(sizes: Sizes) -> Case {
     case(p, "attention", &row, body)
 }
 
+/// Gradients of the scores of attention: of each row's products with values, what the row's softmax has backward is a sum over the row
+/// of products point by point.
+pub fn scores_backward(sizes: Sizes) -> Case {
+    let mut p = program(sizes);
+    let (q, k, row, all) = (["p", "h", "b", "j"], ["p", "h", "b", "k"], ["h", "b", "j"], ["h", "b", "j", "k"]);
+    heap(&mut p, "do", &q, Role::Input);
+    heap(&mut p, "vv", &k, Role::Input);
+    heap(&mut p, "a", &all, Role::Input);
+    heap(&mut p, "ds", &all, Role::Gradient);
+    local(&mut p, "da", &["k"]);
+    local(&mut p, "t", &[]);
+    let (a, da, t) = (at("a", &all), at("da", &["k"]), at("t", &[]));
+    let gradient = v("a") * (v("da") - v("t"));
+    let body = vec![
+        map("mix", &["k", "p"], vec![tasklet(wcr(da.clone(), Combine::Sum), v("do") * v("vv"), vec![at("do", &q), at("vv", &k)])]),
+        map("sum", &["k"], vec![tasklet(wcr(t.clone(), Combine::Sum), v("da") * v("a"), vec![da.clone(), a.clone()])]),
+        map("scores", &["k"], vec![tasklet(at("ds", &all), gradient, vec![a, da, t])]),
+    ];
+    case(p, "scores_backward", &row, body)
+}
+
 /// What attention's backward pass adds up over rows: gradients of keys.
 pub fn keys(sizes: Sizes) -> Case {
     let mut p = program(sizes);
