@@ -4,7 +4,7 @@
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use crate::pipeline::variants::cover_plan::StateCover;
-use crate::pipeline::variants::fusion_plan::Planning;
+use crate::pipeline::variants::planning::Planning;
 use crate::pipeline::variants::programs;
 use crate::pipeline::variants::stitching::{Chosen, StatePlan, stitching};
 use crate::pipeline::variants::table::VariantId;
@@ -96,7 +96,7 @@ pub struct PatternRow {
 pub fn plan(recipe: &Recipe, planning: &Planning) -> Result<Stitching, PipelineError> {
     let unfused = programs::plain(recipe, VariantId::Unfused, false)?.program;
     let begin = Instant::now();
-    let plans = stitching(&unfused, &planning.model, planning.candidates)?;
+    let plans = stitching(&unfused, planning)?;
     let seconds = begin.elapsed().as_secs_f64();
     let states = plans.iter().filter(|plan| !plan.units.is_empty()).map(state).collect();
     Ok(Stitching { program: recipe.program.name.clone(), scores: planning.scores.clone(), model: planning.model.clone(), seconds, states })

@@ -2,8 +2,11 @@
 
 use kernels::target::cuda::cublaslt::FusedContraction;
 use recipes::load::{Overrides, load_str};
-use recipes::pipeline::variants::programs::programs_on;
+use recipes::pipeline::variants::execution_scores::RunPattern;
+use recipes::pipeline::variants::programs::{programs_on, stitched_by_times};
+use recipes::pipeline::variants::stitching::StatePlan;
 use recipes::pipeline::variants::table::{Devices, PassStep, VARIANTS, VariantId};
+use recipes::pipeline::variants::{FusionPlan, RewriteOptions};
 use sdfg::Dtype;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -132,6 +135,32 @@ fn every_row_is_right_over_random_recipes() -> Result<(), Failure> {
     }
     let made: BTreeSet<VariantId> = VARIANTS.iter().filter(|row| row.is_made_of_recipe()).map(|row| row.id).collect();
     assert_eq!(met.keys().copied().collect::<BTreeSet<_>>(), made, "{met:?}");
+    Ok(())
+}
+
+/// A pattern that was run is scored by its times: the one that lost is not chosen again, and a new plan says what it is relative to.
+#[test]
+fn patterns_that_lose_by_their_times_are_dropped() -> Result<(), Failure> {
+    let recipe = load_str("random.yaml", &recipe(6), &[])?;
+    let options = RewriteOptions { only: vec![VariantId::Stitched], ..RewriteOptions::default() };
+    let programs = programs_on(&recipe, options.clone(), None)?;
+    let plan = programs.variants.iter().find_map(|variant| variant.plan.clone()).ok_or("a plan of fusion")?;
+    let patterns = |plan: &FusionPlan| plan.plans.iter().flat_map(StatePlan::patterns).collect::<BTreeSet<_>>();
+    let best = plan.plans.iter().flat_map(|state| state.chosen.iter().zip(state.patterns())).max_by_key(|(chosen, _)| chosen.score_ps);
+    let (loser, units) = best.ok_or("a pattern")?;
+    let ran = |saved_ps: i64| {
+        let run = RunPattern { form: loser.form.clone(), model_ps: loser.model_ps, more_ps: loser.more_ps, saved_ps };
+        let planning = plan.planning.with_executed(plan.planning.executed.and([run]));
+        stitched_by_times(&recipe, &planning, &options)
+    };
+    assert!(patterns(&plan).contains(&units));
+    let again = ran(-1_000_000)?.ok_or("a program of the other patterns")?;
+    let other = again.plan.ok_or("its plan")?;
+    assert!(again.key.is(VariantId::StitchedByTimes) && !patterns(&other).contains(&units), "{units:?}");
+    assert!(other.proof().1 && other.relative().contains("1 pattern by the times of their kernels"), "{}", other.relative());
+    // A pattern that saves what the model says is chosen as before.
+    let same = ran(loser.model_ps + loser.more_ps)?.and_then(|variant| variant.plan).ok_or("a plan")?;
+    assert_eq!(patterns(&same), patterns(&plan));
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use super::partial_fusion_search::{PartialFusion, search_partial_fusion};
 use super::plan::{FORMAT, Plan, place};
+use super::stitch_by_times::stitch_by_times;
 use crate::load::{Overrides, Recipe};
 use crate::pipeline::PipelineError;
 use crate::pipeline::measure::{
@@ -59,8 +60,9 @@ fn shares(variants: &[Variant], on_gpu: bool) -> Shares {
     // Fusions of contractions are undone, and kernels are merged, only where there are several programs.
     let undone = if variants.iter().any(|v| v.key.is(VariantId::GemmFused)) { POLICY.partial_fusion } else { 0.0 };
     let merged = if variants.len() > 1 { POLICY.merging } else { 0.0 };
+    let stitched = if variants.iter().any(|v| v.plan.is_some()) { POLICY.stitching_by_times } else { 0.0 };
     let given = each.iter().sum::<f64>() + unfused;
-    let more = if on_gpu { 1.0 } else { ((1.0 - undone - merged) / given).max(1.0) };
+    let more = if on_gpu { 1.0 } else { ((1.0 - undone - stitched - merged) / given).max(1.0) };
     Shares { each: each.iter().map(|share| share * more).collect(), unfused: unfused * more }
 }
 
@@ -187,6 +189,17 @@ pub fn sweep_all(
         None
     };
     finish = unfused.iter().fold(finish, |finish, unfused| worse(finish, unfused.report.finish));
+    // The times of a plan's patterns and of their units, which are the unfused program's kernels, make another plan.
+    if with.shard.of == 1 && finish != Finish::Interrupted {
+        let share = budget.map(|b| b.mul_f64(POLICY.stitching_by_times));
+        let mut stitched = stitch_by_times(recipe, programs, &variants, share, with)?;
+        left_out.extend(stitched.left_out.take());
+        if let Some((variant, swept)) = stitched.program {
+            finish = worse(finish, swept.report.finish);
+            programs.variants.push(variant);
+            variants.push(swept);
+        }
+    }
     // The rest of the budget goes to the fastest program so far: most of its kernels belong to others too.
     let goes_on = goes_on || !unaffordable.is_empty();
     let best = variants.iter().enumerate().filter_map(|(n, swept)| Some((n, quick(&swept.problem, with.store)?)));

@@ -7,6 +7,8 @@ use std::time::Duration;
 pub struct BudgetPolicy {
     /// For deciding which fusions of contractions pay, by undoing them one by one.
     pub partial_fusion: f64,
+    /// For kernels of the plan of fusion that is made anew once patterns have times.
+    pub stitching_by_times: f64,
     /// For fresh samples of the merged program's kernels.
     pub merging: f64,
     /// On a GPU, where compiling takes far longer than timing: the first round over all programs. The rest goes to the fastest program.
@@ -37,6 +39,7 @@ pub struct BudgetPolicy {
 impl BudgetPolicy {
     pub const DEFAULT: BudgetPolicy = BudgetPolicy {
         partial_fusion: 0.12,
+        stitching_by_times: 0.04,
         merging: 0.03,
         gpu_first_round: 0.6,
         hopeless_ratio: 3.0,
@@ -59,7 +62,7 @@ mod tests {
     #[test]
     fn parts_leave_some_of_the_whole() {
         let policy = BudgetPolicy::DEFAULT;
-        assert!(policy.partial_fusion + policy.merging < 0.5);
+        assert!(policy.partial_fusion + policy.stitching_by_times + policy.merging < 0.5);
         assert!(policy.confirming + policy.refining < 1.0);
         assert!(policy.checking_plans < policy.reselecting && policy.reselecting < 1.0);
         assert!(policy.hopeless_ratio > policy.behind_ratio && policy.behind_ratio > 1.0);

@@ -3,9 +3,9 @@
 use super::{Choices, FusionPlan, Programs, StatePlan, SweptProgram, SweptPrograms, Timed};
 use super::{counted, measured, predicted};
 use crate::pipeline::PipelineError;
+use crate::pipeline::measure::PatternTimes;
 use bench::stitching::{RankedProgram, StitchedPattern, StitchedProgram};
 use bench::unit::Bytes;
-use kernels::KernelSpecs;
 use layouts::packing::score::ScoreModel;
 use layouts::record::median;
 use layouts::{Method, Store};
@@ -27,21 +27,19 @@ pub fn stitched(
     timed: &[Timed],
     store: &Store,
 ) -> Result<Option<StitchedProgram>, PipelineError> {
-    let Some((plan, swept)) = programs.variants.iter().find_map(|variant| {
+    // The last one was made of the times of the one before.
+    let Some((plan, swept)) = programs.variants.iter().rev().find_map(|variant| {
         let at = sweeps.keys.iter().position(|key| *key == variant.key)?;
         Some((variant.plan.as_deref()?, sweeps.variants.get(at)?))
     }) else {
         return Ok(None);
     };
-    let separate = keys(&plan.separate)?;
-    let made: BTreeMap<&str, &str> = swept.problem.kernels.iter().map(|kernel| (kernel.name.as_str(), kernel.key.as_str())).collect();
-    let least = |key: &str| store.of(key).filter_map(|m| store.ms(m)).min_by(f64::total_cmp);
-    let apart = |unit: &str| separate.get(unit).and_then(|key| least(key));
+    let times = PatternTimes::of(plan, swept, store)?;
     let mut patterns = Vec::new();
     for state in &plan.plans {
         patterns.extend(match state.is_loop {
-            true => vec![of_loop(state, apart(&state.state), made.get(state.state.as_str()).and_then(|key| least(key)))],
-            false => of_state(plan, state, &apart, &|kernel| made.get(kernel).and_then(|key| least(key))),
+            true => vec![of_loop(state, times.apart(std::slice::from_ref(&state.state)), times.together(&state.state))],
+            false => of_state(plan, state, &times),
         });
     }
     patterns.retain(|pattern: &StitchedPattern| !pattern.units.is_empty());
@@ -62,19 +60,8 @@ pub fn stitched(
     Ok(Some(StitchedProgram { scores, candidates: candidates as u64, proven, patterns, programs: ranked }))
 }
 
-/// Content hash of each kernel of a program, by which records know it.
-fn keys(program: &Sdfg) -> Result<BTreeMap<String, String>, PipelineError> {
-    let specs = KernelSpecs::of(program);
-    program.units().iter().map(|(_, _, unit)| Ok((unit.name().to_string(), specs.spec(unit)?.key()))).collect()
-}
-
 /// A row for each pattern of a state that has become a kernel.
-fn of_state(
-    plan: &FusionPlan,
-    state: &StatePlan,
-    apart: &dyn Fn(&str) -> Option<f64>,
-    together: &dyn Fn(&str) -> Option<f64>,
-) -> Vec<StitchedPattern> {
+fn of_state(plan: &FusionPlan, state: &StatePlan, times: &PatternTimes) -> Vec<StitchedPattern> {
     let rows = state.chosen.iter().zip(state.patterns()).filter_map(|(chosen, units)| {
         let kernel = &plan.made.iter().find(|made| made.units == units)?.kernel;
         Some(StitchedPattern {
@@ -82,8 +69,8 @@ fn of_state(
             saved_bytes: Bytes(chosen.saving.bytes),
             saved_launches: chosen.saving.launches,
             score: predicted(chosen.score_ps as f64 / MS),
-            separate: units.iter().map(|unit| apart(unit)).sum::<Option<f64>>().map(measured),
-            stitched: together(kernel).map(measured),
+            separate: times.apart(&units).map(measured),
+            stitched: times.together(kernel).map(measured),
             units,
         })
     });

@@ -102,7 +102,8 @@ pub fn state_cover(
             any |= !again.is_empty();
             let more: u64 = again.iter().flat_map(|m| &graph.operator(*m).writes).map(|(_, bytes)| bytes).sum();
             let bytes = saving.bytes + more;
-            let score = model.score(bytes, saving.launches, 0).saturating_mul(times as i64);
+            let by_model = |bytes: u64| model.score(bytes, saving.launches, 0);
+            let score = pattern.score.saturating_add((by_model(bytes) - by_model(saving.bytes)).saturating_mul(times as i64));
             kernels.push(CoverKernel { members: members.clone(), writes, cost: (sum - score).max(1) });
             patterns.push(CoverPattern { units: members.clone(), again, bytes });
         }

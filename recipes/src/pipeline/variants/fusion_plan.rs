@@ -1,41 +1,11 @@
 //! A plan of fusion that a variant carries out: what it was made by, its patterns, and the kernels that they have become.
 
-use super::candidate_set::CandidateSet;
+use super::planning::Planning;
 use super::stitching::{StatePlan, stitching};
 use crate::pipeline::PipelineError;
-use layouts::packing::score::{Curve, ScoreModel};
 use sdfg::Sdfg;
 use transforms::Stitched;
 use transforms::stitch::Stitch;
-
-/// What plans of fusion are made by.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Planning {
-    pub model: ScoreModel,
-    /// Where the scores come from, in a few words.
-    pub scores: String,
-    pub candidates: CandidateSet,
-}
-
-/// Scores where no machine was measured: a dispatch to a pool of cores, and copies within their caches.
-pub fn typical_cores() -> ScoreModel {
-    ScoreModel { curve: Curve::saturating(20e9, 16 << 10), launch_ps: 2_000_000, on_chip: 256 << 10 }
-}
-
-impl Planning {
-    /// By scores that were measured on so many cores of this machine, or typical ones.
-    pub fn of(measured: Option<ScoreModel>, cores: usize) -> Self {
-        let scores = format!("launches and copies measured on {cores} cores");
-        measured.map_or_else(Planning::default, |model| Planning { model, scores, ..Planning::default() })
-    }
-}
-
-impl Default for Planning {
-    fn default() -> Self {
-        let scores = "typical cores; `memlet devices --cores` measures these".to_string();
-        Planning { model: typical_cores(), scores, candidates: CandidateSet::default() }
-    }
-}
 
 /// A plan of fusion with what it was made of.
 #[derive(Clone, Debug)]
@@ -54,7 +24,7 @@ impl FusionPlan {
     /// # Errors
     /// As [`stitching`].
     pub fn of(separate: &Sdfg, planning: &Planning) -> Result<Option<Self>, PipelineError> {
-        let plans = stitching(separate, &planning.model, planning.candidates)?;
+        let plans = stitching(separate, planning)?;
         let plan = FusionPlan { separate: separate.clone(), planning: planning.clone(), plans, made: vec![] };
         Ok(plan.plans.iter().any(|plan| !plan.chosen.is_empty()).then_some(plan))
     }

@@ -2,6 +2,7 @@
 
 use super::fusion_plan::FusionPlan;
 use super::gemm_fusion::GemmFusion;
+use super::planning::Planning;
 use super::rewrite_options::RewriteOptions;
 use super::rewriting::{Parameters, Rewriting};
 use super::stacking::stackings;
@@ -142,7 +143,7 @@ fn variant(rewriting: &Arc<Rewriting>, row: &'static VariantRow, weights: &[Stri
         return Ok(Some(fusion.fused(&|_| true)?).filter(is_made));
     }
     if row.passes.contains(&PassStep::Stitch) {
-        return stitched(rewriting, row);
+        return stitched(rewriting, row, &rewriting.options.planning);
     }
     let parameters = Parameters { weights, ..Parameters::default() };
     let operators = rewriting.after(before_expansion(row.passes), parameters)?;
@@ -152,11 +153,11 @@ fn variant(rewriting: &Arc<Rewriting>, row: &'static VariantRow, weights: &[Stri
 }
 
 /// The program that a plan of fusion makes; `None` where nothing is worth being stitched.
-fn stitched(rewriting: &Arc<Rewriting>, row: &'static VariantRow) -> Result<Option<Variant>, PipelineError> {
+fn stitched(rewriting: &Rewriting, row: &'static VariantRow, planning: &Planning) -> Result<Option<Variant>, PipelineError> {
     let operators = rewriting.after(before_expansion(row.passes), Parameters::default())?;
     let until = row.passes.iter().position(|step| *step == PassStep::Stitch).unwrap_or(row.passes.len());
     let separate = rewriting.after(&row.passes[..until], Parameters::default())?;
-    let Some(plan) = FusionPlan::of(&separate.program, &rewriting.options.planning)? else { return Ok(None) };
+    let Some(plan) = FusionPlan::of(&separate.program, planning)? else { return Ok(None) };
     let pass = plan.pass();
     let outcome = rewriting.run(separate, &rewriting.with_planted(&[&pass]))?;
     if !PassStep::Stitch.rewrote(&outcome.steps) {
@@ -165,6 +166,16 @@ fn stitched(rewriting: &Arc<Rewriting>, row: &'static VariantRow) -> Result<Opti
     let plan = plan.carried_out(&outcome.facts.stitched);
     let variant = Variant::of(VariantKey::stacked(row.id, &[]), operators.program, outcome);
     Ok(Some(Variant { plan: Some(Arc::new(plan)), ..variant }))
+}
+
+/// The program of a plan of fusion that is made anew, with the times of patterns among its scores; `None` where nothing is worth being
+/// stitched.
+///
+/// # Errors
+/// As [`programs_on`].
+pub fn stitched_by_times(recipe: &Recipe, planning: &Planning, options: &RewriteOptions) -> Result<Option<Variant>, PipelineError> {
+    let made = stitched(&Rewriting::new(recipe, options, None), VariantId::Stitched.row(), planning)?;
+    Ok(made.map(|variant| Variant { key: VariantId::StitchedByTimes.into(), ..variant }))
 }
 
 /// The program of a row without stacking.

@@ -1,7 +1,7 @@
 //! How the programs of a recipe are made: whether every patch is checked, and which patches are left out.
 
 use super::folder_name::folder_name;
-use super::fusion_plan::Planning;
+use super::planning::Planning;
 use super::table::VariantId;
 use std::path::{Path, PathBuf};
 use std::time::Instant;

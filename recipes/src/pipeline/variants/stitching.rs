@@ -2,9 +2,9 @@
 
 use super::candidate_set::CandidateSet;
 use super::cover_plan::{StateCover, state_cover};
+use super::planning::Planning;
 use crate::pipeline::PipelineError;
 use layouts::packing::problem::{FusionPattern, PackingProblem};
-use layouts::packing::score::ScoreModel;
 use layouts::packing::verify::verify;
 use layouts::packing::{Dag, Dropped, PackingCertificate, PackingLimits, PackingPlan, plan};
 use sdfg::{Sdfg, Unit};
@@ -23,6 +23,11 @@ pub struct Chosen {
     pub structure: usize,
     /// Units that it computes although another kernel computes them too.
     pub again: Vec<u32>,
+    /// Its text without names: equal for patterns that are the same kernel.
+    pub form: String,
+    /// What one run saves by the model alone, and what of it others' computing again brings, in picoseconds.
+    pub model_ps: i64,
+    pub more_ps: i64,
 }
 
 /// The plan of one state, or of the body of a loop.
@@ -104,11 +109,11 @@ const EXPLORED: usize = 1200;
 ///
 /// # Errors
 /// A program whose units cannot run one after the other, or a certificate that the verifier refuses: Memlet is at fault.
-pub fn stitching(program: &Sdfg, model: &ScoreModel, set: CandidateSet) -> Result<Vec<StatePlan>, PipelineError> {
+pub fn stitching(program: &Sdfg, planning: &Planning) -> Result<Vec<StatePlan>, PipelineError> {
     let mut found = Vec::new();
     for graph in graphs(program).map_err(|e| PipelineError::Internal(e.to_string()))? {
         let name = program.state(graph.state).map(|state| state.name.clone()).unwrap_or_default();
-        found.push(state_plan(program, &graph, (name, None), model, set)?);
+        found.push(state_plan(program, &graph, (name, None), planning)?);
     }
     for (_, _, unit) in program.units() {
         let Unit::Nested(nested) = unit else { continue };
@@ -119,7 +124,7 @@ pub fn stitching(program: &Sdfg, model: &ScoreModel, set: CandidateSet) -> Resul
         }
         let times = program.size_of(&repeat.dim).eval(&program.sizes).ok().and_then(|n| u64::try_from(n).ok()).unwrap_or(1);
         for graph in graphs(&body).map_err(|e| PipelineError::Internal(e.to_string()))? {
-            found.push(state_plan(&body, &graph, (nested.name.clone(), Some(times)), model, set)?);
+            found.push(state_plan(&body, &graph, (nested.name.clone(), Some(times)), planning)?);
         }
     }
     Ok(found)
@@ -129,9 +134,9 @@ fn state_plan(
     program: &Sdfg,
     graph: &StateGraph,
     (name, repeated): (String, Option<u64>),
-    model: &ScoreModel,
-    set: CandidateSet,
+    planning: &Planning,
 ) -> Result<StatePlan, PipelineError> {
+    let (model, set, executed) = (&planning.model, planning.candidates, &planning.executed);
     let internal = |e: &dyn std::fmt::Display| PipelineError::Internal(e.to_string());
     let times = repeated.unwrap_or(1);
     let bounds = if graph.graph.len() > EXPLORED { GrowthLimits { per_seed: 0, ..BOUNDS } } else { BOUNDS };
@@ -145,8 +150,13 @@ fn state_plan(
         }
         let saving = savings.of(&members);
         // The passes have said that what is handed on fits.
-        let score = model.score(saving.bytes, saving.launches, 0).saturating_mul(times as i64);
-        sources.push((source, members, saving, score));
+        let by_model = model.score(saving.bytes, saving.launches, 0);
+        // Kernels of a loop's body have no times of their own.
+        let score = match executed.is_empty() || repeated.is_some() {
+            true => by_model,
+            false => executed.score(&structure(&graph.graph, &members), by_model),
+        };
+        sources.push((source, members, saving, score.saturating_mul(times as i64)));
     }
     let dag = Dag::new(graph.graph.len(), graph.graph.edges(), found.ladder.order).map_err(|e| internal(&e))?;
     let patterns = sources.iter().map(|(_, members, _, score)| FusionPattern { members: members.clone(), score: *score });
@@ -166,17 +176,17 @@ fn state_plan(
     };
     for (members, again, bytes) in patterns {
         let Some((source, units, saving, score)) = sources.iter().find(|(_, other, _, _)| *other == members) else { continue };
+        let model_ps = model.score(saving.bytes, saving.launches, 0);
         let saving = Saving { bytes: bytes.unwrap_or(saving.bytes), ..*saving };
-        let score = match bytes {
-            Some(bytes) => model.score(bytes, saving.launches, 0).saturating_mul(times as i64),
-            None => *score,
-        };
-        let text = structure(&graph.graph, units);
-        let number = structures.iter().position(|known| *known == text).unwrap_or(structures.len());
+        let more_ps = model.score(saving.bytes, saving.launches, 0) - model_ps;
+        let score_ps = score.saturating_add(more_ps.saturating_mul(times as i64));
+        let form = structure(&graph.graph, units);
+        let number = structures.iter().position(|known| *known == form).unwrap_or(structures.len());
         if number == structures.len() {
-            structures.push(text);
+            structures.push(form.clone());
         }
-        chosen.push(Chosen { units: units.clone(), source: *source, saving, score_ps: score, structure: number, again });
+        let (units, source, structure) = (units.clone(), *source, number);
+        chosen.push(Chosen { units, source, saving, score_ps, structure, again, form, model_ps, more_ps });
     }
     let units = graph.names.iter().cloned().zip(graph.graph.operators.iter().map(|operator| operator.class)).collect();
     let (asked, asked_unique, refused) = (found.asked, found.unique, found.refused);

@@ -7,7 +7,7 @@ use super::stacking::stacked_name;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The ways of fusing a recipe, and the three kinds of programs that are made from other variants during measurement.
+/// The ways of fusing a recipe, and the four kinds of programs that are made from other variants during measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VariantId {
@@ -23,6 +23,7 @@ pub enum VariantId {
     StreamedRecompute,
     RowStatistics,
     GroupedGemm,
+    StitchedByTimes,
     PartiallyFused,
     Trial,
     Merged,
@@ -276,6 +277,7 @@ pub const VARIANTS: &[VariantRow] = &[
     row(Id::GroupedGemm, "grouped GEMM", Gpu, Stacking::None,
         &[Differentiate, FoldBatchNorm, CommonSubexpressions, ReluSignFromOutput, Recompute, Expand, Fuse, GroupGemms])
         .defined_by(GroupGemms).share(0.03, 0.02).timed(AmongBest),
+    row(Id::StitchedByTimes, "stitched by times", Cpu, Stacking::None, &[Stitch]).timed(UnlessFar),
     row(Id::PartiallyFused, "partially fused", Any, Stacking::Searched, &[SearchPartialFusion, Fuse]).timed(UnlessFar),
     row(Id::Trial, "trial", Any, Stacking::Searched, &[SearchPartialFusion, Fuse]).timed(Never),
     row(Id::Merged, "merged", Any, Stacking::None, &[MergeVariants]).timed(UnlessFar),
@@ -363,7 +365,7 @@ mod tests {
     #[test]
     fn every_variant_has_one_row_and_a_share() {
         let ids: BTreeSet<VariantId> = VARIANTS.iter().map(|row| row.id).collect();
-        assert_eq!((ids.len(), VARIANTS.len()), (15, 15));
+        assert_eq!((ids.len(), VARIANTS.len()), (16, 16));
         assert!(VARIANTS.iter().all(|row| row.id.row().id == row.id));
         assert!(VARIANTS.iter().all(|row| !row.passes.is_empty()));
         // The budget policy has the parts of those that are put together of others.
