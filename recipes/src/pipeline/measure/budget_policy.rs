@@ -39,7 +39,7 @@ pub struct BudgetPolicy {
 impl BudgetPolicy {
     pub const DEFAULT: BudgetPolicy = BudgetPolicy {
         partial_fusion: 0.12,
-        stitching_by_times: 0.04,
+        stitching_by_times: 0.06,
         merging: 0.03,
         gpu_first_round: 0.6,
         hopeless_ratio: 3.0,
