@@ -22,7 +22,8 @@ impl<'a> PatternTimes<'a> {
     /// Units that are no kernels: Memlet is at fault.
     pub fn of(plan: &FusionPlan, swept: &'a SweptProgram, store: &'a Store) -> Result<Self, PipelineError> {
         let specs = KernelSpecs::of(&plan.separate);
-        let units: Result<_, PipelineError> = plan.separate.units().iter().map(|(_, _, unit)| Ok((unit.name().to_string(), specs.spec(unit)?.key()))).collect();
+        let units: Result<_, PipelineError> =
+            plan.separate.units().iter().map(|(_, _, unit)| Ok((unit.name().to_string(), specs.spec(unit)?.key()))).collect();
         let kernels = swept.problem.kernels.iter().map(|kernel| (kernel.name.as_str(), kernel.key.as_str())).collect();
         Ok(PatternTimes { units: units?, kernels, store })
     }
