@@ -80,8 +80,8 @@ fn thin_products_are_packed_or_not() -> Result<(), Failure> {
     each_case(THIN, 2, |_| Dtype::F64, Some("j:8,u:32,b:2"), &toolchain()?)
 }
 
-/// A softmax's sum backward multiplies point by point: it has no rows and columns, so nothing of its kernel is thin. The product beside it is
-/// thin where its own depth is.
+/// A softmax's sum backward multiplies point by point: it has no rows and columns, so nothing of its kernel is thin. The product beside it
+/// is thin where its own depth is.
 #[test]
 fn sums_for_each_point_are_no_thin_products() -> Result<(), Failure> {
     let form = |p: i64| -> Result<[bool; 2], Failure> {

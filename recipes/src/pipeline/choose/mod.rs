@@ -5,7 +5,6 @@ pub mod partial_fusion_search;
 pub mod plan;
 pub mod reselect_in_step;
 pub mod solve;
-pub mod stitch_by_times;
 pub mod sweep_all;
 
 pub use sweep_all::{Choices, SweptPrograms};

@@ -2,7 +2,6 @@
 
 use super::partial_fusion_search::{PartialFusion, search_partial_fusion};
 use super::plan::{FORMAT, Plan, place};
-use super::stitch_by_times::stitch_by_times;
 use crate::load::{Overrides, Recipe};
 use crate::pipeline::PipelineError;
 use crate::pipeline::measure::{
@@ -12,17 +11,22 @@ use crate::pipeline::measure::{
 use crate::pipeline::oracle::{Expectation, with_small_sizes};
 use crate::pipeline::run::candidate::BESIDE;
 use crate::pipeline::run::{Candidate, Target};
-use crate::pipeline::variants::{KernelSource, PartialFusionLog, Programs, Variant, VariantId, VariantKey, merge_variants};
+use crate::pipeline::variants::programs::stitched_by_times;
+use crate::pipeline::variants::{
+    KernelSource, PartialFusionLog, PatternTimes, Programs, Variant, VariantId, VariantKey, merge_variants, wrong,
+};
 use crate::timings::{CommandPhase, during, enter};
 use bench::unit::significant;
 use kernels::KernelSpecs;
 use kernels::convolutions::convolves;
 use kernels::device::Device;
 use layouts::exact::SearchLimits;
+use layouts::measure::space::KernelSpace;
 use layouts::{Finish, Method, SelectError, Selection, Store};
 use sdfg::Sdfg;
 use sdfg::config::Configuration;
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Every program of a recipe that fits into memory, swept; the unfused one is last.
@@ -237,6 +241,54 @@ pub fn sweep_all(
     let trials = mixed.trials.into_iter().map(|(_, swept)| swept).collect();
     let keys = programs.variants.iter().map(|v| v.key.clone()).collect();
     Ok(SweptPrograms { variants, keys, unfused, left_out, partial_fusion: mixed.partial_fusion, trials, apart, finish })
+}
+
+/// The program of the new plan, or why it was left out.
+#[derive(Default)]
+struct StitchedByTimes {
+    program: Option<(Variant, SweptProgram)>,
+    left_out: Option<String>,
+}
+
+/// Plans fusion anew once patterns have times: *FusionStitching*'s score by execution (arXiv:1911.11576, section 4.3) in place of the model's
+/// for all patterns of the plan that was carried out. Makes and sweeps the program of the new plan; none where there was no plan, where nothing of it has a time, or where the new plan
+/// makes the same kernels.
+///
+/// # Errors
+/// As [`sweep_program`].
+fn stitch_by_times(
+    recipe: &Recipe,
+    programs: &Programs,
+    swept: &[SweptProgram],
+    budget: Option<Duration>,
+    with: &mut SweepContext,
+) -> Result<StitchedByTimes, PipelineError> {
+    let planned = programs.variants.iter().zip(swept).find_map(|(variant, swept)| Some((variant, variant.plan.as_deref()?, swept)));
+    let Some((before, plan, before_swept)) = planned else { return Ok(StitchedByTimes::default()) };
+    let run = PatternTimes::of(plan, &before_swept.problem, with.store)?.run_patterns(plan);
+    if run.is_empty() {
+        return Ok(StitchedByTimes::default());
+    }
+    let planning = plan.planning.with_executed(plan.planning.executed.and(run));
+    let Some(variant) = stitched_by_times(recipe, &planning, &programs.options)? else { return Ok(StitchedByTimes::default()) };
+    if variant.program == before.program {
+        return Ok(StitchedByTimes::default());
+    }
+    let name = variant.key.to_string();
+    let out = |why: String| Ok(StitchedByTimes { program: None, left_out: Some(format!("{name} is left out: {why}")) });
+    if let Some(why) = wrong(&programs.operators, std::slice::from_ref(&variant)).into_iter().flatten().next() {
+        return out(format!("it computes something else than the recipe: {why}"));
+    }
+    if let Some(why) = with.memory.too_small(&variant.program)? {
+        return out(why);
+    }
+    let new = with.budget.new_kernels(&variant.program, with.store)?;
+    if let Some(why) = with.budget.too_dear(new.len()) {
+        return out(why);
+    }
+    let known: BTreeSet<String> = swept.iter().flat_map(|s| &s.kernels).map(|kernel| kernel.key().to_string()).collect();
+    let swept = sweep_program(&name, &variant.program, budget, SweepExtent::Beside(&known), with)?;
+    Ok(StitchedByTimes { program: Some((variant, swept)), left_out: None })
 }
 
 /// The order in which programs are swept, as indices. If the budget may not suffice for all, programs with fused contractions come right

@@ -18,7 +18,9 @@ use crate::pipeline::choose::{Choices, SweptPrograms};
 use crate::pipeline::measure::SweptProgram;
 use crate::pipeline::run::{Candidate, Timed};
 use crate::pipeline::variants::stitching::StatePlan;
-use crate::pipeline::variants::{FusionPlan, KernelTime, PartialFusionLog, Programs, TrialCost, Variant, VariantId, VariantKey, stackings};
+use crate::pipeline::variants::{
+    FusionPlan, KernelTime, PartialFusionLog, PatternTimes, Programs, TrialCost, Variant, VariantId, VariantKey, stackings,
+};
 use bench::mue::CopyBandwidth;
 use bench::unit::{Bytes, Milliseconds, Quantity};
 use bench::{Load, Provenance, Report, model};

@@ -1,9 +1,8 @@
 //! The stitched program's plan beside measurements: what each pattern saved, and how well the model ranks patterns and programs.
 
-use super::{Choices, FusionPlan, Programs, StatePlan, SweptProgram, SweptPrograms, Timed};
+use super::{Choices, FusionPlan, PatternTimes, Programs, StatePlan, SweptProgram, SweptPrograms, Timed};
 use super::{counted, measured, predicted};
 use crate::pipeline::PipelineError;
-use crate::pipeline::measure::PatternTimes;
 use bench::stitching::{RankedProgram, StitchedPattern, StitchedProgram};
 use bench::unit::Bytes;
 use layouts::packing::score::ScoreModel;
@@ -34,7 +33,7 @@ pub fn stitched(
     }) else {
         return Ok(None);
     };
-    let times = PatternTimes::of(plan, swept, store)?;
+    let times = PatternTimes::of(plan, &swept.problem, store)?;
     let mut patterns = Vec::new();
     for state in &plan.plans {
         patterns.extend(match state.is_loop {
