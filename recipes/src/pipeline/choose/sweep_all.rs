@@ -250,9 +250,9 @@ struct StitchedByTimes {
     left_out: Option<String>,
 }
 
-/// Plans fusion anew once patterns have times: *FusionStitching*'s score by execution (arXiv:1911.11576, section 4.3) in place of the model's
-/// for all patterns of the plan that was carried out. Makes and sweeps the program of the new plan; none where there was no plan, where nothing of it has a time, or where the new plan
-/// makes the same kernels.
+/// Plans fusion anew once patterns have times: *FusionStitching*'s score by execution (arXiv:1911.11576, section 4.3) in place of the
+/// model's for all patterns of the plan that was carried out. Makes and sweeps the program of the new plan; none where there was no plan,
+/// where nothing of it has a time, or where the new plan makes the same kernels.
 ///
 /// # Errors
 /// As [`sweep_program`].
