@@ -41,6 +41,7 @@ pub mod runtime;
 mod single_flight;
 pub mod split_blocked_dims;
 pub mod target;
+pub mod template;
 pub mod tiles;
 mod unit_containers;
 

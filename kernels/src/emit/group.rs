@@ -1,7 +1,7 @@
 //! The C of one group of loops: what it reads, computes, reduces and writes.
 
 use crate::emit::dialect::TargetDialect;
-use crate::emit::printer::Printer;
+use crate::emit::printer::{PrintedLoops, Printer};
 use crate::emit::reduction::{Reduction, nan_seen};
 use crate::emit::scalar::{Reciprocal, combined, constant, value};
 use crate::error::KernelError;
@@ -13,6 +13,11 @@ use std::collections::BTreeSet;
 impl<D: TargetDialect> Printer<'_, D> {
     pub fn group(&mut self, group: &LoopGroup, depth: usize) -> Result<(), KernelError> {
         self.title(group, depth);
+        self.loops.push(PrintedLoops {
+            writes: group.statements.iter().map(|s| s.write.data.clone()).collect(),
+            lanes: group.loops.last().iter().map(|l| l.index.clone()).collect(),
+            packed: None,
+        });
         let reductions = self.reductions(group)?;
         for r in &reductions {
             let tensor = self.tensor(&r.statement.write.data)?;

@@ -95,6 +95,19 @@ pub struct Printer<'a, D> {
     pub ahead: IndexMap<Element, String>,
     /// Whether this pass over a group stores reductions alone, because a later pass over the same group stores the rest.
     pub silent: bool,
+    /// What loops became, group by group.
+    pub loops: Vec<PrintedLoops>,
+}
+
+/// What the loops of a group became in the text: schedule templates tell it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PrintedLoops {
+    /// The containers that the statements write.
+    pub writes: Vec<String>,
+    /// Indices that lanes of vectors walk, several as one from inner to outer.
+    pub lanes: Vec<String>,
+    /// Indices that a product sums over as one, from inner to outer, and how many of their steps are packed at once.
+    pub packed: Option<(Vec<String>, i64)>,
 }
 
 pub fn c_type(dtype: Dtype) -> Option<&'static str> {
@@ -156,6 +169,7 @@ impl<'a, D: TargetDialect> Printer<'a, D> {
             functions: IndexMap::new(),
             ahead: IndexMap::new(),
             silent: false,
+            loops: vec![],
         }
     }
 

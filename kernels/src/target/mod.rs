@@ -7,9 +7,11 @@ pub mod cpu;
 pub mod cuda;
 pub mod shim;
 
+use crate::config_space::ConfigSpace;
 use crate::device::{Device, Forms};
 use crate::error::KernelError;
 use crate::kernel::KernelSpec;
+use crate::template::TemplateOf;
 use sdfg::config::KernelConfig;
 use std::sync::Arc;
 
@@ -32,6 +34,10 @@ pub struct TargetInfo {
     pub epilogues: Option<Forms>,
     /// The text that is generated for a kernel under a configuration; `None` where a library has the kernel.
     pub code: fn(&KernelSpec, &KernelConfig) -> Result<Option<String>, KernelError>,
+    /// The schedule template of a kernel under a configuration.
+    pub template: TemplateOf,
+    /// Every way to run a kernel by generated code.
+    pub generated: fn(&KernelSpec) -> Result<Box<dyn ConfigSpace>, KernelError>,
 }
 
 impl TargetInfo {

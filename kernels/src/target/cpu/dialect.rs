@@ -8,7 +8,7 @@ use crate::loopnest::{BankedRows, Element, MemorySpace};
 use crate::target::cpu::direct::operand::DirectOperand;
 use indexmap::IndexMap;
 use sdfg::{Combine, Dtype};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The printer of C.
 pub type CPrinter<'a> = crate::emit::printer::Printer<'a, C>;
@@ -20,6 +20,8 @@ pub struct C {
     pub padded: IndexMap<String, DirectOperand>,
     /// Bytes of locals that lie where an earlier one has lain.
     pub taken_over: IndexMap<String, usize>,
+    /// Locals that are in the worker's scratch memory.
+    pub held: BTreeSet<String>,
 }
 
 impl TargetDialect for C {
@@ -44,6 +46,7 @@ impl TargetDialect for C {
                 printer.dialect.taken_over.insert(element.data.clone(), bytes);
             }
             printer.scratch.insert(owner.clone(), ("real", bytes));
+            printer.dialect.held.insert(element.data.clone());
             return Ok(format!("{owner}[{}]", printer.position(element)?));
         }
         printer.pointers.insert(element.data.clone());

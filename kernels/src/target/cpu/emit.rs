@@ -2,7 +2,7 @@
 
 use crate::emit::functions;
 use crate::emit::long_sum::{has_total, total_of};
-use crate::emit::printer::c_type;
+use crate::emit::printer::{PrintedLoops, c_type};
 use crate::emit::scalar::NamePrinter;
 use crate::emit::scalar::combined;
 use crate::error::KernelError;
@@ -70,40 +70,7 @@ pub struct CSource {
 pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result<CSource, KernelError> {
     let double = nest.tensors.values().any(|t| t.dtype == Dtype::F64);
     let mut printer = CPrinter::new(spec, nest, config, double, C::default());
-    for tile in nest.tiles.iter().filter(|t| t.is_ragged()) {
-        let whole = printer.given(format!("whole_{}", printer.index(&tile.index)), tile.count);
-        let size = printer.symbol(&Tile::symbol(&tile.index));
-        let (count, at) = (printer.count(&tile.index, tile.count), printer.index(&tile.outer));
-        printer.line(1, format!("const int64_t {count} = min_of({size}, {whole} - {at} * {size});"));
-    }
-    let mut groups = nest.groups.iter().peekable();
-    while let Some(group) = groups.next() {
-        let whole = printer.whole(group);
-        if let Some(whole) = &whole {
-            printer.line(1, format!("if ({whole}) {{"));
-        }
-        let mut made: Vec<&str> = group.statements.iter().map(|s| s.write.data.as_str()).collect();
-        match group.is_gemm {
-            true if nest.is_direct(group) => {
-                let epilogue = groups.peek().copied().and_then(|next| printer.epilogue(group, next));
-                if epilogue.is_some() {
-                    made.extend(groups.next().iter().flat_map(|next| &next.statements).map(|s| s.write.data.as_str()));
-                }
-                if !printer.winograd(group, epilogue.as_ref(), 1)? {
-                    printer.direct(group, epilogue, 1)?;
-                }
-            }
-            true => printer.gemm(group, 1)?,
-            false if printer.window_reduction(group, 1)? => {}
-            false => printer.group(group, 1)?,
-        }
-        for border in nest.borders.iter().filter(|b| made.contains(&b.data.as_str())) {
-            printer.border(border, 1)?;
-        }
-        if whole.is_some() {
-            printer.line(1, "}");
-        }
-    }
+    print_groups(&mut printer)?;
     let body = std::mem::take(&mut printer.text);
     finish(&mut printer)?;
     let finish = std::mem::take(&mut printer.text);
@@ -290,6 +257,57 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         partials,
         double,
     })
+}
+
+/// The C of one point of the outer range.
+fn print_groups(printer: &mut CPrinter) -> Result<(), KernelError> {
+    let nest = printer.nest;
+    for tile in nest.tiles.iter().filter(|t| t.is_ragged()) {
+        let whole = printer.given(format!("whole_{}", printer.index(&tile.index)), tile.count);
+        let size = printer.symbol(&Tile::symbol(&tile.index));
+        let (count, at) = (printer.count(&tile.index, tile.count), printer.index(&tile.outer));
+        printer.line(1, format!("const int64_t {count} = min_of({size}, {whole} - {at} * {size});"));
+    }
+    let mut groups = nest.groups.iter().peekable();
+    while let Some(group) = groups.next() {
+        let whole = printer.whole(group);
+        if let Some(whole) = &whole {
+            printer.line(1, format!("if ({whole}) {{"));
+        }
+        let mut made: Vec<&str> = group.statements.iter().map(|s| s.write.data.as_str()).collect();
+        match group.is_gemm {
+            true if nest.is_direct(group) => {
+                let epilogue = groups.peek().copied().and_then(|next| printer.epilogue(group, next));
+                if epilogue.is_some() {
+                    made.extend(groups.next().iter().flat_map(|next| &next.statements).map(|s| s.write.data.as_str()));
+                }
+                if !printer.winograd(group, epilogue.as_ref(), 1)? {
+                    printer.direct(group, epilogue, 1)?;
+                }
+            }
+            true => printer.gemm(group, 1)?,
+            false if printer.window_reduction(group, 1)? => {}
+            false => printer.group(group, 1)?,
+        }
+        for border in nest.borders.iter().filter(|b| made.contains(&b.data.as_str())) {
+            printer.border(border, 1)?;
+        }
+        if whole.is_some() {
+            printer.line(1, "}");
+        }
+    }
+    Ok(())
+}
+
+/// What the loops of each group become, and the locals that are in a worker's scratch memory.
+///
+/// # Errors
+/// As [`emit`].
+pub fn printed_loops(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result<(Vec<PrintedLoops>, BTreeSet<String>), KernelError> {
+    let double = nest.tensors.values().any(|t| t.dtype == Dtype::F64);
+    let mut printer = CPrinter::new(spec, nest, config, double, C::default());
+    print_groups(&mut printer)?;
+    Ok((printer.loops, printer.dialect.held))
 }
 
 pub(crate) fn header(spec: &KernelSpec, nest: &LoopNest) -> String {

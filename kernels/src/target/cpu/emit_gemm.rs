@@ -2,7 +2,7 @@
 
 use crate::caches::largest_cache;
 use crate::emit::gemm::{GemmAxis, Matrices};
-use crate::emit::printer::Prepared;
+use crate::emit::printer::{Prepared, PrintedLoops};
 use crate::emit::scalar::value;
 use crate::error::KernelError;
 use crate::loopnest::{Element, LoopGroup, MemorySpace, NestTensor, Tile};
@@ -100,6 +100,11 @@ impl CPrinter<'_> {
         let jumps = [("columns_block", column_block), ("b_jump", jump(&columns, 1)), ("c_jump", jump(&columns, 2))];
         let [columns_block, b_jump, c_jump] = jumps.map(|(name, value)| self.given(format!("{name}{number}"), value));
         let chunk = most(&steps).min(products.depth.max(block));
+        self.loops.push(PrintedLoops {
+            writes: vec![out.data.clone()],
+            lanes: columns.iter().flat_map(|axis| axis.indices.clone()).collect(),
+            packed: steps.as_ref().map(|axis| (axis.indices.clone(), chunk)),
+        });
         let slack = 2 * products.block.vector;
         let padded = (most(&columns) + width - 1) / width * width;
         let mut ready = ("0".to_string(), "0".to_string(), "0".to_string());

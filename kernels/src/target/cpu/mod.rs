@@ -16,6 +16,7 @@ mod prefetch;
 pub mod relayout;
 pub mod scatter;
 mod shared_kernels;
+pub mod template;
 pub mod templates;
 pub mod tiles;
 mod window_reduction;
@@ -50,6 +51,8 @@ pub static TARGET: TargetInfo = TargetInfo {
     open: |_| Ok(Arc::new(Cores { toolchain: Toolchain::system()? })),
     epilogues: None,
     code: |spec, config| Ok(templates::source(spec, config).map(|source| source.text)),
+    template: template::template_of,
+    generated: templates::space,
 };
 
 /// The cores as a device.

@@ -8,6 +8,7 @@
 //! The loops over the window stand inside the loop over lanes and are written out. A maximum reads the nearest element of the image in the
 //! place of one outside it, where every window has an element of the image: that element is in the window too, so no padded copy is made.
 
+use crate::emit::printer::PrintedLoops;
 use crate::emit::reduction::nan_seen;
 use crate::emit::scalar::{constant, value};
 use crate::error::KernelError;
@@ -32,6 +33,11 @@ impl CPrinter<'_> {
         let [statement] = group.statements.as_slice() else { return Ok(false) };
         let Some(WindowLoops { results, taps, combine }) = self.window_loops(group, statement)? else { return Ok(false) };
         self.title(group, depth);
+        self.loops.push(PrintedLoops {
+            writes: vec![statement.write.data.clone()],
+            lanes: results.last().iter().map(|l| l.index.clone()).collect(),
+            packed: None,
+        });
         if self.is_value(self.tensor(&statement.write.data)?) {
             self.declare_value(&statement.write.data, depth)?;
         }

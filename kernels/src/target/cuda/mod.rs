@@ -16,6 +16,7 @@ pub mod memory;
 pub mod nvrtc;
 pub mod relayout;
 pub mod streaming;
+pub mod template;
 pub mod templates;
 pub mod tiles;
 
@@ -49,6 +50,8 @@ pub static TARGET: TargetInfo = TargetInfo {
     open: |number| Ok(Arc::new(CudaDevice::new(number, Toolchain::cache())?)),
     epilogues: Some(FusedContraction::has),
     code: assumed_code,
+    template: template::template_of,
+    generated: |spec| templates::space(spec, Chip::HOPPER),
 };
 
 /// The text for a GPU that need not be here: it counts as an H200.

@@ -39,6 +39,8 @@ pub static TARGET: super::TargetInfo = super::TargetInfo {
     open: |_| Ok(std::sync::Arc::new(ShimDevice::new(Toolchain::cache().join("shim")))),
     epilogues: Some(super::cuda::cublaslt::FusedContraction::has),
     code: super::cuda::assumed_code,
+    template: super::cuda::template::template_of,
+    generated: |spec| super::cuda::templates::space(spec, super::cuda::emit::Chip::HOPPER),
 };
 
 /// A CUDA kernel that the CPU can run.
