@@ -31,7 +31,12 @@ struct Made<'a> {
 
 /// The template of a nest. An operator has a schedule if its result is an argument of the kernel or held in memory; everything else is in
 /// registers, and is computed where it is used. The attributes of a sum are those of its terms, wherever these are added up.
-pub(crate) fn template(operators: &KernelOperators, nest: &LoopNest, meaning: &dyn LoopMeaning, [cta_num, cta_size]: [i64; 2]) -> ScheduleTemplate {
+pub(crate) fn template(
+    operators: &KernelOperators,
+    nest: &LoopNest,
+    meaning: &dyn LoopMeaning,
+    [cta_num, cta_size]: [i64; 2],
+) -> ScheduleTemplate {
     let mut made: IndexMap<&str, Made> = IndexMap::new();
     for group in &nest.groups {
         for statement in &group.statements {
@@ -61,7 +66,8 @@ pub(crate) fn template(operators: &KernelOperators, nest: &LoopNest, meaning: &d
 /// How each dim of an operator is walked.
 fn attributes(operators: &KernelOperators, nest: &LoopNest, meaning: &dyn LoopMeaning, operator: &str, made: &Made) -> Vec<DimAttribute> {
     let own = operators.get(operator).map_or(&[][..], |o| &o.dims);
-    let mut dims: IndexMap<&str, (u64, Vec<(AttributeKind, u64)>)> = own.iter().map(|(index, count)| (index.as_str(), (*count, vec![]))).collect();
+    let mut dims: IndexMap<&str, (u64, Vec<(AttributeKind, u64)>)> =
+        own.iter().map(|(index, count)| (index.as_str(), (*count, vec![]))).collect();
     let mut walk = |each: &ForLoop, parts: Vec<(AttributeKind, u64)>| {
         let index = operators.walked_by(&each.index);
         let Some((index, count)) = operators.index(index).and_then(|(place, count)| Some((operators.named(place)?, count))) else { return };

@@ -9,8 +9,9 @@ use crate::kernel::KernelSpec;
 use crate::mixed_radix::layouts;
 use indexmap::IndexMap;
 use rayon::prelude::*;
+use sdfg::Layout;
 use sdfg::config::KernelConfig;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most configurations that are looked at. Each is printed in memory, which takes up to a millisecond.
 const LOOKED: u64 = 4096;
@@ -73,6 +74,9 @@ pub struct TemplateSpace {
     pub refused: u64,
 }
 
+/// Layouts in which containers are held, by name.
+type Held = BTreeMap<String, Layout>;
+
 /// What a configuration means.
 enum Meaning {
     Template(ScheduleTemplate),
@@ -82,11 +86,17 @@ enum Meaning {
 
 impl TemplateSpace {
     /// Looks at the configurations of a space: at all of a small one; of a large one at those with the layouts of `held`, and at some that
-    /// are spread over the others. `held` is the plan's configuration, and is looked at in any case.
+    /// are spread over the others. `held` are the layouts in which the plan holds containers, and `own` is the configuration that it runs,
+    /// which is looked at in any case.
     ///
     /// # Errors
     /// Kernels that have no operators with dims; a configuration of the plan that cannot be generated.
-    pub fn new(spec: &KernelSpec, space: &dyn ConfigSpace, held: &KernelConfig, template_of: TemplateOf) -> Result<Self, KernelError> {
+    pub fn new(
+        spec: &KernelSpec,
+        space: &dyn ConfigSpace,
+        (own, held): (&KernelConfig, &Held),
+        template_of: TemplateOf,
+    ) -> Result<Self, KernelError> {
         let operators = KernelOperators::of(spec)?;
         let numbers = numbers(space, held);
         let look = |n: &u64| {
@@ -137,10 +147,11 @@ impl TemplateSpace {
             }
         }
         // What the plan runs may be no configuration of the space: packing divides kernels in other tiles.
-        if let Some(template) = template_of(spec, held)? {
-            let config = held.clone();
-            let own = || MeantTemplate { template: template.clone(), configurations: 1, config, cost: f64::INFINITY, relayouts: vec![] };
-            templates.entry(template.clone()).or_insert_with(own);
+        if let Some(template) = template_of(spec, own)? {
+            let (relayouts, _) = relayouts(spec, own, held);
+            let meant =
+                || MeantTemplate { template: template.clone(), configurations: 1, config: own.clone(), cost: f64::INFINITY, relayouts };
+            templates.entry(template.clone()).or_insert_with(meant);
         }
         found.templates = templates.into_values().collect();
         found.templates.sort_by(|a, b| a.cost.total_cmp(&b.cost));
@@ -199,7 +210,7 @@ impl TemplateSpace {
 }
 
 /// Numbers of configurations to look at, each once, in ascending order.
-fn numbers(space: &dyn ConfigSpace, held: &KernelConfig) -> Vec<u64> {
+fn numbers(space: &dyn ConfigSpace, held: &Held) -> Vec<u64> {
     let all = space.count();
     if all <= LOOKED {
         return (0..all).collect();
@@ -208,7 +219,7 @@ fn numbers(space: &dyn ConfigSpace, held: &KernelConfig) -> Vec<u64> {
     let tensors = space.tensors();
     let knobs = (all / layouts(tensors).max(1)).max(1);
     let place = tensors.iter().fold(0u64, |n, t| {
-        let own = held.layouts.get(&t.data).and_then(|layout| t.layouts.iter().position(|l| l == layout));
+        let own = held.get(&t.data).and_then(|layout| t.layouts.iter().position(|l| l == layout));
         n.saturating_mul(t.layouts.len() as u64).saturating_add(own.unwrap_or(0) as u64)
     });
     let spread = |n: u64, of: u64| ((u128::from(n.wrapping_mul(SPREAD)) * u128::from(of)) >> 64) as u64;
@@ -219,8 +230,8 @@ fn numbers(space: &dyn ConfigSpace, held: &KernelConfig) -> Vec<u64> {
 }
 
 /// Containers that a configuration holds in another layout than `held`, and the bytes that are moved to give it these and to take them back.
-fn relayouts(spec: &KernelSpec, config: &KernelConfig, held: &KernelConfig) -> (Vec<String>, f64) {
-    let other = |data: &&String| held.layouts.get(*data).is_some_and(|layout| Some(layout) != config.layouts.get(*data));
+fn relayouts(spec: &KernelSpec, config: &KernelConfig, held: &Held) -> (Vec<String>, f64) {
+    let other = |data: &&String| held.get(*data).is_some_and(|layout| Some(layout) != config.layouts.get(*data));
     let changed: Vec<String> = config.layouts.keys().filter(other).cloned().collect();
     let elements = |data: &String| spec.shape(data).map_or(0, |shape| shape.iter().product::<usize>());
     let bytes = |data: &String| spec.containers.get(data).map_or(0, |c| c.dtype.bytes(elements(data) as u64));

@@ -2,9 +2,11 @@
 
 use super::out::{out, outln};
 use super::place::{NamePlace, place};
+use super::schedule_template;
 use crate::analyze::{Holders, RefusedPair, refusals};
 use crate::pipeline::PipelineError;
 use crate::pipeline::choose::plan::Plan;
+use crate::pipeline::choose::schedule_template::{PlanKernel, PlanTemplate};
 use crate::pipeline::run::candidate::Candidate;
 use crate::pipeline::run::candidate::Exchange;
 use crate::pipeline::variants::gemm_fusion::GemmFusion;
@@ -18,6 +20,7 @@ use bench::table::{Align, Cell, Table};
 use bench::unit::{Bytes, significant};
 use clap::Args;
 use kernels::KernelSpec;
+use kernels::template::TemplateError;
 use layouts::alternatives::GROUP;
 use layouts::certificate::{Certificate, CertificateError, measurements};
 use layouts::exact::SearchLimits;
@@ -53,6 +56,12 @@ pub struct ExplainArgs {
     /// Print the code that is generated for the kernel in the plan's configuration, and nothing else; for a GPU as for an H200
     #[arg(long, conflicts_with_all = ["other", "records", "layers", "join"])]
     code: bool,
+    /// List the schedule templates that the kernel's configurations mean, the most promising one first, and nothing else
+    #[arg(
+        long, value_name = "MOST", num_args = 0..=1, require_equals = true, default_missing_value = "16",
+        conflicts_with_all = ["other", "records", "layers", "join", "code"]
+    )]
+    templates: Option<usize>,
     /// Print JSON
     #[arg(long, conflicts_with = "code")]
     json: bool,
@@ -69,6 +78,9 @@ struct Answer {
     /// The configuration that the plan runs instead so that workers need no barrier after it.
     #[serde(skip_serializing_if = "Option::is_none")]
     divided: Option<KernelConfig>,
+    /// The schedule template that the plan runs; of a loop over time that of each kernel of its body.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    templates: Vec<PlanTemplate>,
     /// The kernel that holds both, if two names were given and one kernel holds both.
     together: Option<String>,
     apart: Vec<RefusedPair>,
@@ -86,10 +98,12 @@ impl ExplainArgs {
         let args = ExplainArgs { file: self.inside()?, ..self.clone() };
         match &args.name {
             Some(name) if args.code => out!("{}", args.text(name)?),
+            Some(name) if args.templates.is_some() => args.templates(name)?,
             Some(name) => {
                 let answer = args.answer(name)?;
                 args.tell(name, &answer)?;
             }
+            None if args.templates.is_some() => return Err(args.fault("name the kernel whose templates are to be listed")),
             None if args.code => return Err(args.fault("name the kernel whose code is to be printed")),
             None => args.tell_names()?,
         }
@@ -111,7 +125,7 @@ impl ExplainArgs {
         match Certificate::read(&self.file) {
             Ok(certificate) if self.other.is_none() => {
                 let choice = Some(self.certified(&certificate, name)?);
-                return Ok(Answer { place: None, choice, instead: None, divided: None, together: None, apart: vec![] });
+                return Ok(Answer { place: None, choice, instead: None, divided: None, templates: vec![], together: None, apart: vec![] });
             }
             // Other JSON is reported as no plan later.
             Ok(_) | Err(CertificateError::Format { .. }) => {}
@@ -132,7 +146,8 @@ impl ExplainArgs {
                 let instead = kernel.and_then(|plan| instead(&plan.chosen, name));
                 let is_divided = kernel.filter(|plan| plan.chosen.measured_as.contains_key(name));
                 let divided = is_divided.and_then(|plan| plan.chosen.configuration.kernels.get(name)).cloned();
-                Ok(Answer { place, choice: Some(choice), instead, divided, together: None, apart })
+                let templates = kernel.map_or(Ok(vec![]), |plan| self.plan_templates(plan, name))?;
+                Ok(Answer { place, choice: Some(choice), instead, divided, templates, together: None, apart })
             }
         }
     }
@@ -192,6 +207,7 @@ impl ExplainArgs {
         if let Some(divided) = &answer.divided {
             outln!("  the plan runs {divided}, divided among workers so that it shares dispatches; it was measured as above");
         }
+        answer.templates.iter().for_each(|template| outln!("{template}"));
         if let (Some(kernel), Some(other)) = (&answer.together, &self.other) {
             outln!("{name} and {other} are one kernel: {kernel}");
         }
@@ -214,24 +230,47 @@ impl ExplainArgs {
         Ok(())
     }
 
+    /// A kernel of the plan, by its name or by that of an operator in it.
+    fn plan_kernel<'p>(&self, plan: &'p Plan, name: &str) -> Result<PlanKernel<'p>, PipelineError> {
+        let place = place(&plan.chosen.program, name);
+        let name = place.as_ref().map_or(name, |place| place.holder());
+        PlanKernel::of(&plan.chosen, name)?.ok_or_else(|| {
+            let units = plan.chosen.program.units();
+            let names: Vec<&str> = units.iter().map(|(_, _, unit)| unit.name()).collect();
+            self.fault(format!("there is no kernel `{name}` in the plan; there are: {}", names.join(", ")))
+        })
+    }
+
+    /// The schedule template that the plan runs a kernel as.
+    fn plan_templates(&self, plan: &Plan, name: &str) -> Result<Vec<PlanTemplate>, PipelineError> {
+        let kernel = self.plan_kernel(plan, name)?;
+        PlanTemplate::of(&plan.target, &kernel.spec, kernel.config)
+    }
+
+    /// Lists the schedule templates of a kernel.
+    fn templates(&self, name: &str) -> Result<(), PipelineError> {
+        let plan = Plan::read(&self.file)?;
+        let kernel = self.plan_kernel(&plan, name)?;
+        let bad = |e: TemplateError| self.fault(e.to_string());
+        if matches!(kernel.spec.unit, Unit::Nested(_)) {
+            let why = "it launches several kernels, which have templates of their own; without --templates those of the plan are printed";
+            return Err(bad(TemplateError::NoTemplate { kernel: kernel.spec.name.clone(), why: why.into() }));
+        }
+        let space = plan.target.generated(&kernel.spec)?;
+        let space = kernel.templates(&plan.target, &*space).map_err(bad)?;
+        let own = plan.target.template()(&kernel.spec, kernel.config)?;
+        schedule_template::list(&space, own.as_ref(), self.templates.unwrap_or_default(), self.json)
+    }
+
     /// The generated code of a kernel in the plan's configuration, without in-place writes, which depend on the whole plan.
     fn text(&self, name: &str) -> Result<String, PipelineError> {
         let plan = Plan::read(&self.file)?;
-        let Candidate { program, configuration, .. } = &plan.chosen;
-        let place = place(program, name);
-        let name = place.as_ref().map_or(name, |place| place.holder());
-        let units = program.units();
-        let Some((_, _, unit)) = units.iter().find(|(_, _, unit)| unit.name() == name) else {
-            let names: Vec<&str> = units.iter().map(|(_, _, unit)| unit.name()).collect();
-            return Err(self.fault(format!("there is no kernel `{name}` in the plan; there are: {}", names.join(", "))));
-        };
-        let config = configuration.kernels.get(name).ok_or_else(|| self.fault(format!("the plan has no configuration of `{name}`")))?;
-        let spec = KernelSpec::new(program, unit)?;
+        let PlanKernel { spec, config, .. } = self.plan_kernel(&plan, name)?;
         if kernels::loops::is_loop(&spec) {
             return body_code(&plan, &spec, config);
         }
         let code = plan.target.code(&spec, config)?;
-        code.ok_or_else(|| self.fault(format!("`{name}` runs in a library: it has no code of its own")))
+        code.ok_or_else(|| self.fault(format!("`{}` runs in a library: it has no code of its own", spec.name)))
     }
 
     fn fault(&self, why: impl Into<String>) -> PipelineError {
@@ -390,7 +429,7 @@ impl ExplainArgs {
             };
             return Err(self.fault(format!("no fusion of `{first}` and `{second}` was considered: {why}")));
         }
-        Ok(Answer { place: None, choice: None, instead: None, divided: None, together, apart })
+        Ok(Answer { place: None, choice: None, instead: None, divided: None, templates: vec![], together, apart })
     }
 
     /// The kernel of this name, or the one that holds this operator.

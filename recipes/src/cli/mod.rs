@@ -19,6 +19,7 @@ mod progress;
 mod report;
 mod restart;
 mod run;
+mod schedule_template;
 mod solve;
 mod sweep;
 mod tensors;

@@ -3,12 +3,14 @@
 use super::kernel_times::{KernelPattern, KernelTimes, MemberRow, bodies, needs};
 use super::out::{err, errln, out, outln};
 use super::progress::CheckProgress;
+use super::schedule_template::tell;
 use super::tensors::TensorArgs;
 use super::{cells, table};
 use crate::pipeline::PipelineError;
 use crate::pipeline::check::accuracy::{self, accuracy, oracle_after};
 use crate::pipeline::check::each_kernel::{self, Compared, compare_with_cores, compare_with_interpreter};
 use crate::pipeline::choose::plan::Plan;
+use crate::pipeline::choose::schedule_template::{self, AskedTemplate};
 use crate::pipeline::oracle::mask_compatibility::draws_alike;
 use crate::pipeline::oracle::tensors;
 use crate::pipeline::run::execute::Execution;
@@ -65,6 +67,10 @@ pub struct RunArgs {
     /// which is slow, or for a GPU's plan a plain kernel of this machine's cores, which needs a C compiler
     #[arg(long)]
     check: bool,
+    /// Run a kernel of the plan as a schedule template says, KERNEL='y[GRID,WARP];': in the most promising configuration that means it, after
+    /// a comparison with the f64 interpreter at small sizes, and beside the plan as it is. Can be given for several kernels
+    #[arg(long = "template", value_name = "KERNEL=TEMPLATE")]
+    templates: Vec<AskedTemplate>,
     /// Also print the tensors that are alive at the peak of the step, with their lifetimes
     #[arg(long)]
     memory: bool,
@@ -85,7 +91,7 @@ impl RunArgs {
         } else if let Some(refusal) = &plan.refused {
             errln!("this plan was refused, {refusal}; it runs because of --force");
         }
-        let target = self.device.as_ref().unwrap_or(&plan.target);
+        let target = &self.device.clone().unwrap_or_else(|| plan.target.clone());
         if target.kind() != plan.target.kind() {
             let why = format!("its kernels are made for {}, not for {}; optimize the recipe with --device {target}", plan.target, target);
             return Err(PipelineError::Plan { file: self.plan.display().to_string(), why });
@@ -94,6 +100,15 @@ impl RunArgs {
         let (mut pool, device) = (super::workers(self.threads)?, target.open()?);
         if let Some(why) = plan.moved(&*device) {
             errln!("{why}");
+        }
+        let own = plan.chosen.clone();
+        let mut templated = Vec::new();
+        for asked in &self.templates {
+            let bad = |why: String| PipelineError::Plan { file: self.plan.display().to_string(), why };
+            templated.push(schedule_template::put(&mut plan.chosen, asked, target, (&*device, &pool), &bad)?);
+        }
+        if !templated.is_empty() {
+            plan.chosen.name = format!("{} · as templates say", own.name);
         }
         let program = &plan.chosen.program;
         let given = self.tensors.given(program)?;
@@ -124,6 +139,7 @@ impl RunArgs {
             }
         }
         let mut candidates = vec![plan.chosen.clone()];
+        candidates.extend((!templated.is_empty()).then_some(own));
         if self.baselines {
             candidates.extend(plan.baselines.iter().cloned());
         }
@@ -221,10 +237,16 @@ impl RunArgs {
             if let Some(load) = timed.first().and_then(|t| t.load) {
                 object["load"] = serde_json::to_value(load).map_err(|e| PipelineError::Internal(e.to_string()))?;
             }
-            object["baselines"] = rows[1..].to_vec().into();
+            let mut others = rows[1..].to_vec();
+            if !templated.is_empty() {
+                object["plan"] = others.remove(0);
+                object["templates"] = serde_json::to_value(&templated).map_err(|e| PipelineError::Internal(e.to_string()))?;
+            }
+            object["baselines"] = others.into();
             outln!("{object}");
             return Ok(());
         }
+        templated.iter().for_each(tell);
         let mut rows =
             table(&["plan", "forward ms", "backward ms", "step ms", "planned peak MB", "actual peak MB", "kernels' own MB", "dispatches"]);
         for t in &timed {

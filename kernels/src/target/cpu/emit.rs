@@ -303,7 +303,11 @@ fn print_groups(printer: &mut CPrinter) -> Result<(), KernelError> {
 ///
 /// # Errors
 /// As [`emit`].
-pub fn printed_loops(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result<(Vec<PrintedLoops>, BTreeSet<String>), KernelError> {
+pub fn printed_loops(
+    spec: &KernelSpec,
+    nest: &LoopNest,
+    config: &KernelConfig,
+) -> Result<(Vec<PrintedLoops>, BTreeSet<String>), KernelError> {
     let double = nest.tensors.values().any(|t| t.dtype == Dtype::F64);
     let mut printer = CPrinter::new(spec, nest, config, double, C::default());
     print_groups(&mut printer)?;

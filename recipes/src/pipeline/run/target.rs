@@ -1,9 +1,10 @@
 //! The device that a program is measured and run on, as the command line and plans name it.
 
 use crate::pipeline::PipelineError;
-use kernels::KernelSpec;
 use kernels::device::{Device, Forms};
 use kernels::target::{TARGETS, TargetInfo};
+use kernels::template::TemplateOf;
+use kernels::{ConfigSpace, KernelSpec};
 use sdfg::config::KernelConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -63,6 +64,19 @@ impl Target {
     /// Scopes and knobs that kernels do not have.
     pub fn code(&self, spec: &KernelSpec, config: &KernelConfig) -> Result<Option<String>, PipelineError> {
         Ok((self.of.code)(spec, config)?)
+    }
+
+    /// What configurations mean as schedule templates.
+    pub fn template(&self) -> TemplateOf {
+        self.of.template
+    }
+
+    /// Every way to run a kernel by generated code, without opening a device.
+    ///
+    /// # Errors
+    /// Kernels that cannot be generated.
+    pub fn generated(&self, spec: &KernelSpec) -> Result<Box<dyn ConfigSpace>, PipelineError> {
+        Ok((self.of.generated)(spec)?)
     }
 
     /// One target for each device.
