@@ -15,6 +15,7 @@ mod loops;
 mod merging;
 mod onnx;
 mod python;
+mod schedule_templates;
 mod sites;
 mod stacks;
 #[cfg(target_os = "linux")]

@@ -32,6 +32,7 @@ mod records;
 mod recurrence;
 mod reported;
 mod root_mean_square;
+mod schedule_templates;
 mod stacking;
 #[cfg(target_os = "linux")]
 mod stand_in;

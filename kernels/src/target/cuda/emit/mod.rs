@@ -11,12 +11,14 @@ mod register;
 pub(crate) mod schedule;
 mod shared_masks;
 mod split_reduction;
+mod template;
 mod tile;
 mod transposed_store;
 
 pub(crate) use dialect::{Cuda, CudaPrinter};
 pub use schedule::{Placement, ThreadSchedule, WARP, lanes};
 pub use split_reduction::{elements_first, partials};
+pub(super) use template::{map_template, tile_template};
 
 use crate::emit::functions;
 

@@ -2,7 +2,7 @@
 
 use crate::emit::scalar::constant;
 use crate::error::KernelError;
-use crate::loopnest::{ForLoop, LoopGroup, MemorySpace, NestStatement};
+use crate::loopnest::{ForLoop, LoopGroup, LoopNest, MemorySpace, NestStatement};
 use crate::target::cuda::emit::CudaPrinter;
 use indexmap::IndexSet;
 use std::collections::BTreeSet;
@@ -13,26 +13,65 @@ fn held(group: &LoopGroup, statement: &NestStatement) -> BTreeSet<String> {
     group.loops.iter().filter(uses).map(|l| l.index.clone()).collect()
 }
 
+/// Who walks a loop of a group within a tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TileWalk {
+    /// The warps of the block share its iterations with those of other loops.
+    Warps,
+    /// Lanes of a warp, or all threads of the block.
+    Lanes,
+    Threads,
+    /// One iteration after the other.
+    One,
+}
+
+/// The walks of a group, by the loops whose indices their results have: one for each set of loops that reductions are over, and one that
+/// stores the rest. `stores` says whether anything is stored that is no reduction.
+fn kinds(group: &LoopGroup, stores: bool) -> Vec<BTreeSet<String>> {
+    let all: BTreeSet<String> = group.loops.iter().map(|l| l.index.clone()).collect();
+    let mut kinds: Vec<BTreeSet<String>> = Vec::new();
+    for statement in group.statements.iter().filter(|s| s.combine.is_some()) {
+        let kind = held(group, statement);
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    // Passes that store rows come last, since a store may overwrite an operand that the others read.
+    kinds.sort_by_key(|kind| !runs_across(group, kind));
+    if kinds.is_empty() || (stores && kinds.last().is_some_and(|kind| runs_across(group, kind))) {
+        kinds.push(all);
+    }
+    kinds
+}
+
+/// Whether a walk sums over rows: its results have the innermost loop, and lack others.
+fn runs_across(group: &LoopGroup, kind: &BTreeSet<String>) -> bool {
+    group.loops.last().is_some_and(|last| kind.contains(&last.index)) && kind.len() < group.loops.len()
+}
+
+/// Who walks a loop of a group for one of its statements.
+pub fn walk_of(group: &LoopGroup, statement: &NestStatement, each: &ForLoop, nest: &LoopNest) -> TileWalk {
+    let stored = |s: &NestStatement| s.combine.is_none() && nest.tensors.get(&s.write.data).is_some_and(|t| t.stored);
+    let kinds = kinds(group, group.statements.iter().any(stored));
+    let own = statement.combine.map(|_| held(group, statement)).or(kinds.last().cloned()).unwrap_or_default();
+    let is_last = group.loops.last().is_some_and(|last| last.index == each.index);
+    let all = own.len() == group.loops.len();
+    match (is_last, runs_across(group, &own)) {
+        (true, true) if own.len() == 1 => TileWalk::Threads,
+        (true, _) => TileWalk::Lanes,
+        (false, _) if all || own.contains(&each.index) => TileWalk::Warps,
+        (false, _) => TileWalk::One,
+    }
+}
+
 impl CudaPrinter<'_> {
     /// All statements of a group. Reductions over different loops are walks of their own, each of which computes again what it
     /// reduces; the last walk stores the rest. Each ends with a barrier.
     pub fn tile_group(&mut self, group: &LoopGroup, depth: usize) -> Result<(), KernelError> {
         let all: BTreeSet<String> = group.loops.iter().map(|l| l.index.clone()).collect();
-        let mut kinds: Vec<BTreeSet<String>> = Vec::new();
-        for statement in group.statements.iter().filter(|s| s.combine.is_some()) {
-            let kind = held(group, statement);
-            if !kinds.contains(&kind) {
-                kinds.push(kind);
-            }
-        }
         let last = group.loops.last().map(|l| l.index.clone()).unwrap_or_default();
-        let across = |kind: &BTreeSet<String>| kind.contains(&last) && *kind != all;
         let stores = group.statements.iter().any(|s| s.combine.is_none() && self.tensor(&s.write.data).is_ok_and(|t| t.stored));
-        // Passes that store rows come last, since a store may overwrite an operand that the others read.
-        kinds.sort_by_key(|kind| !across(kind));
-        if kinds.is_empty() || (stores && kinds.last().is_some_and(&across)) {
-            kinds.push(all.clone());
-        }
+        let kinds = kinds(group, stores);
         for (n, kind) in kinds.iter().enumerate() {
             self.silent = n + 1 < kinds.len();
             let mine = |s: &NestStatement| s.combine.is_none() || held(group, s) == *kind;
@@ -43,7 +82,7 @@ impl CudaPrinter<'_> {
             let part = LoopGroup { loops: ordered, statements, ..group.clone() };
             self.title(&part, depth);
             self.line(depth, "{");
-            if across(kind) {
+            if runs_across(group, kind) {
                 self.columns(&part, kept.len(), depth + 1)?;
             } else {
                 let shared = if *kind == all { group.loops.len().saturating_sub(1) } else { kept.len() };

@@ -18,6 +18,7 @@ use crate::target::cuda::emit::split_reduction::{FINISH_THREADS, partials};
 use crate::target::cuda::emit::{
     Chip, CudaSource, GRID, Member, SCRATCH, arguments, blocks, finishing, integers, masks, opening, pointers,
 };
+pub(super) use group::{TileWalk, walk_of};
 use indexmap::IndexMap;
 use std::ops::RangeInclusive;
 use streaming::StreamedBlock;
@@ -96,6 +97,8 @@ pub struct KernelPart {
     opening: String,
     /// Parts of the shared-memory ring.
     pub stages: i64,
+    /// Where local containers are.
+    pub places: IndexMap<String, Placement>,
     pub source: CudaSource,
 }
 
@@ -277,7 +280,7 @@ pub fn part(mut printer: CudaPrinter, private: bool, chip: Chip) -> Result<Kerne
     let finishes = finish.map(|blocks| (blocks, FINISH_THREADS));
     let source = CudaSource { scratch, finish: finishes, ..launched(&printer, &schedule, grid, end) };
     let finish = if source.finish.is_some() { finishing(&printer, &finish_body) } else { String::new() };
-    Ok(KernelPart { arguments: arguments(&printer), body: text, finish, opening, stages, source })
+    Ok(KernelPart { arguments: arguments(&printer), body: text, finish, opening, stages, places: schedule.places, source })
 }
 
 /// How many iterations of every ragged tile there are.
@@ -343,5 +346,6 @@ fn streamed(mut printer: CudaPrinter, schedule: ThreadSchedule, most: i64, chip:
     let opening = opening(&printer, &schedule) + &sizes + include_str!("prelude.cu") + include_str!("streaming.cu");
     let text = integers(&printer) + &pointers(&printer)? + &stage + &masks(&printer) + &walked(&loops, &body);
     let source = launched(&printer, &schedule, grid, bytes);
-    Ok(KernelPart { arguments: arguments(&printer), body: text, finish: String::new(), opening, stages, source })
+    let (finish, places) = (String::new(), IndexMap::new());
+    Ok(KernelPart { arguments: arguments(&printer), body: text, finish, opening, stages, places, source })
 }

@@ -1,0 +1,227 @@
+//! Schedule templates of the kernels of recipes: what configurations mean, and which configurations mean a template.
+
+use kernels::template::{ScheduleTemplate, TemplateError, TemplateOf, TemplateSpace};
+use kernels::{ConfigSpace, KernelSpec, target};
+use recipes::load::{Overrides, load};
+use recipes::pipeline::variants::programs::programs;
+use sdfg::config::KernelConfig;
+use sdfg::{Sdfg, Unit};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// The most fused program of a recipe, or another one, at some sizes.
+fn program(name: &str, variant: Option<&str>, sizes: &[(&str, i64)]) -> Result<Sdfg, Failure> {
+    let sizes = sizes.iter().map(|(dim, n)| (dim.to_string(), *n)).collect();
+    let recipe = load(&Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{name}.yaml")), Overrides { sizes, ..Overrides::default() })?;
+    let mut all = programs(&recipe, false)?;
+    match variant {
+        None => Ok(all.variants.remove(0).program),
+        Some(_) => Ok(all.unfused),
+    }
+}
+
+fn kernel(program: &Sdfg, name: &str) -> Result<KernelSpec, Failure> {
+    let units = program.units();
+    let unit = units.iter().find(|(_, _, unit)| unit.name() == name).ok_or_else(|| format!("there is no kernel {name}"))?;
+    Ok(KernelSpec::new(program, &unit.2)?)
+}
+
+/// Numbers of a space, spread over it.
+fn some(space: &dyn ConfigSpace, most: u64) -> Vec<u64> {
+    let step = (space.count() / most).max(1);
+    // No multiple of what knobs there are, so that all of them change.
+    (0..most.min(space.count())).map(|n| (n * step + n) % space.count()).collect()
+}
+
+/// What the templates of a program's kernels are like.
+#[derive(Default)]
+struct Seen {
+    kernels: usize,
+    templates: BTreeSet<String>,
+    without: usize,
+}
+
+/// Checks that what configurations mean is found again, and that what is found means the same.
+fn found_again(target: &str, program: &Sdfg, most: u64) -> Result<Seen, Failure> {
+    let target = target::TargetInfo::find(target).ok_or("there is no such target")?;
+    let mut seen = Seen::default();
+    for (_, _, unit) in program.units() {
+        if matches!(unit, Unit::Nested(_)) {
+            continue;
+        }
+        let spec = KernelSpec::new(program, &unit)?;
+        if (target.code)(&spec, &KernelConfig::default()).is_ok_and(|code| code.is_none()) && target.id != "cpu" {
+            continue;
+        }
+        let space = (target.generated)(&spec)?;
+        let mut any = false;
+        for n in some(&*space, most) {
+            let config = space.config(n);
+            let Ok(template) = (target.template)(&spec, &config) else { continue };
+            let Some(template) = template else {
+                seen.without += 1;
+                continue;
+            };
+            any = true;
+            let text = template.to_string();
+            assert_eq!(text.parse::<ScheduleTemplate>()?, template, "{text}");
+            let templates = TemplateSpace::new(&spec, &*space, (&config, &config.layouts), target.template)?;
+            let texts: BTreeSet<String> = templates.templates.iter().map(|t| t.template.to_string()).collect();
+            assert_eq!(texts.len(), templates.templates.len(), "a template of `{}` is listed twice", spec.name);
+            let meant = templates.find(&template)?;
+            assert_eq!(meant.template, template);
+            assert_eq!((target.template)(&spec, &meant.config)?.as_ref(), Some(&template), "`{}` under {}", spec.name, meant.config);
+            // The configuration itself needs no relayout, so one that is as promising needs none either.
+            assert!(meant.relayouts.is_empty() || meant.cost <= space.predicted_cost(n), "{} for {text}", meant.config);
+            // Launch parameters need not be given.
+            let open = ScheduleTemplate { cta_num: None, cta_size: None, ..template.clone() };
+            assert_eq!(templates.find(&open)?.template.schedules, template.schedules);
+            let counted: u64 = templates.templates.iter().map(|t| t.configurations).sum();
+            assert!(counted + templates.without + templates.refused <= templates.looked_at + 1, "`{}`", spec.name);
+            seen.templates.insert(text);
+        }
+        seen.kernels += usize::from(any);
+    }
+    Ok(seen)
+}
+
+#[test]
+fn templates_of_maps_are_found_again_on_cores() -> Result<(), Failure> {
+    let seen = found_again("cpu", &program("softmax", None, &[("b", 2), ("j", 64)])?, 12)?;
+    assert!(seen.kernels >= 2 && seen.templates.len() > 4, "{:#?}", seen.templates);
+    // Rows of a softmax wait in a worker's scratch memory, where vectors run along them.
+    assert!(seen.templates.iter().any(|t| t.contains("WARP]S; ")), "{:#?}", seen.templates);
+    Ok(())
+}
+
+#[test]
+fn templates_of_products_are_found_again_on_cores() -> Result<(), Failure> {
+    let seen = found_again("cpu", &program("mlp", None, &[])?, 5)?;
+    assert!(seen.kernels >= 3, "{:#?}", seen.templates);
+    // Tiles of workers, and lanes of vectors within them.
+    assert!(seen.templates.iter().any(|t| t.contains("CTA") && t.contains("WARP") && t.contains("THREAD")), "{:#?}", seen.templates);
+    let seen = found_again("cpu", &program("mlp", Some("unfused"), &[])?, 5)?;
+    assert!(seen.kernels >= 5 && seen.without > 0, "libraries have no template: {:#?}", seen.templates);
+    Ok(())
+}
+
+#[test]
+fn templates_of_attention_are_found_again_on_cores() -> Result<(), Failure> {
+    let seen = found_again("cpu", &program("mha", None, &[("b", 2), ("j", 64), ("h", 4), ("p", 32), ("i", 128)])?, 2)?;
+    assert!(seen.kernels >= 5, "{:#?}", seen.templates);
+    Ok(())
+}
+
+#[test]
+fn templates_of_gpus_are_found_again() -> Result<(), Failure> {
+    let seen = found_again("cuda", &program("softmax", None, &[("b", 2), ("j", 64)])?, 6)?;
+    assert!(seen.kernels >= 2 && seen.templates.iter().any(|t| t.contains("WARP") && t.contains("CTA")), "{:#?}", seen.templates);
+    let seen = found_again("cuda", &program("mlp", None, &[])?, 2)?;
+    assert!(seen.kernels >= 1, "{:#?}", seen.templates);
+    Ok(())
+}
+
+fn text_of(of: TemplateOf, spec: &KernelSpec, knobs: &[(&str, &str)]) -> Result<String, Failure> {
+    let config = KernelConfig {
+        layouts: BTreeMap::new(),
+        knobs: knobs.iter().fold(sdfg::config::Knobs::default(), |all, (key, value)| all.with(key, value)),
+    };
+    let template = of(spec, &config)?.ok_or("it has no template")?;
+    Ok(template.schedules.iter().map(|s| format!("{s};")).collect::<Vec<_>>().join(" "))
+}
+
+#[test]
+fn knobs_of_a_softmax_show_in_its_template() -> Result<(), Failure> {
+    let program = program("softmax", None, &[("b", 8), ("j", 512), ("h", 16)])?;
+    let (spec, cores) = (kernel(&program, "y")?, target::TargetInfo::find("cpu").ok_or("no cores")?.template);
+    // Vectors along the row: rows are shared by workers, and what several loops of a row read is in scratch memory.
+    let along_rows = text_of(cores, &spec, &[("vector", "k")])?;
+    assert!(along_rows.ends_with("y[GRID,GRID,GRID,WARP];") && along_rows.contains("[GRID,GRID,GRID,WARP]S;"), "{along_rows}");
+    // Vectors along points: blocks of 64 queries, and a row is walked one element after the other.
+    let along_points = text_of(cores, &spec, &[("vector", "j"), ("lanes", "64")])?;
+    assert!(along_points.ends_with("y[GRID,GRID,GRID_8-WARP_64,THREAD];"), "{along_points}");
+    let fewer_lanes = text_of(cores, &spec, &[("vector", "j"), ("lanes", "16")])?;
+    assert!(fewer_lanes.ends_with("y[GRID,GRID,GRID_32-WARP_16,THREAD];"), "{fewer_lanes}");
+    // The order of loops is not in the grammar.
+    let turned = text_of(cores, &spec, &[("vector", "k"), ("order", "j,b,h")])?;
+    assert_eq!(turned, along_rows);
+
+    let gpu = target::TargetInfo::find("cuda").ok_or("no GPU")?.template;
+    // A warp has a row, eight rows a block; each lane takes four neighbours four times.
+    let warps = text_of(gpu, &spec, &[("vector", "k"), ("order", "h,b,j"), ("threads", "256"), ("rows", "8"), ("width", "4")])?;
+    assert!(warps.ends_with("y[GRID,GRID,GRID_64-WARP_8,THREAD_4-CTA_32-THREAD_4];"), "{warps}");
+    // The block has a row: its values are handed over in registers, or in shared memory.
+    let knobs = [("vector", "k"), ("order", "h,b,j"), ("threads", "128"), ("rows", "1"), ("width", "4"), ("loops", "two")];
+    let block = text_of(gpu, &spec, &[&knobs[..], &[("hold", "shared")]].concat())?;
+    assert!(block.ends_with("y[GRID,GRID,GRID,CTA_128-THREAD_4];") && block.contains("]S;"), "{block}");
+    let registers = text_of(gpu, &spec, &[&knobs[..], &[("hold", "registers")]].concat())?;
+    assert!(!registers.contains("]S;"), "{registers}");
+    Ok(())
+}
+
+#[test]
+fn knobs_of_a_product_show_in_its_template() -> Result<(), Failure> {
+    let program = program("mlp", Some("unfused"), &[])?;
+    let units = program.units();
+    let products = units.iter().filter_map(|(_, _, unit)| match unit {
+        Unit::Operation(o) if o.class() == sdfg::Class::Contraction => Some(unit),
+        _ => None,
+    });
+    let unit = products.into_iter().next().ok_or("there is no product")?;
+    let (spec, cores) = (KernelSpec::new(&program, unit)?, target::TargetInfo::find("cpu").ok_or("no cores")?.template);
+    // hidden[u,b] = w1[u,i]·x[i,b], u=512, b=64, i=256: tiles of 128 rows, vectors along the 64 columns, 100 steps packed at once.
+    let tiles = text_of(cores, &spec, &[("tile", "u:128,b:64"), ("depth", "100"), ("vector", "b")])?;
+    assert!(tiles.ends_with("[GRID_4-CTA_128,WARP,THREAD_3-THREAD_100];"), "{tiles}");
+    let all_at_once = text_of(cores, &spec, &[("tile", "u:512,b:32"), ("depth", "384"), ("vector", "b")])?;
+    assert!(all_at_once.ends_with("[CTA,GRID_2-WARP_32,THREAD];"), "{all_at_once}");
+    Ok(())
+}
+
+#[test]
+fn sums_over_points_show_who_adds_them_up() -> Result<(), Failure> {
+    // The gradient of a bias is a sum over all columns.
+    let program = program("mlp", Some("unfused"), &[])?;
+    let cores = target::TargetInfo::find("cpu").ok_or("no cores")?.template;
+    let mut found = 0;
+    for (_, _, unit) in program.units() {
+        let spec = KernelSpec::new(&program, &unit)?;
+        let (Unit::Scope(_), Ok(space)) = (&unit, kernels::space(&spec)) else { continue };
+        let has = |reduce: &str| (0..space.count().min(512)).map(|n| space.config(n)).find(|c| c.knobs.get("reduce") == Some(reduce));
+        let (Some(inner), Some(private)) = (has("inner"), has("private")) else { continue };
+        let [inner, private] = [inner, private].map(|config| cores(&spec, &config));
+        let (Some(inner), Some(private)) = (inner?, private?) else { continue };
+        // Workers share the summed index and keep partial results, or one worker adds up a result by itself.
+        assert!(private.schedules.iter().any(|s| s.on_chip), "{private}");
+        assert!(inner != private, "{inner}");
+        found += 1;
+    }
+    assert!(found > 0, "no kernel sums over points");
+    Ok(())
+}
+
+#[test]
+fn templates_that_no_configuration_means_are_told_with_the_nearest() -> Result<(), Failure> {
+    let program = program("softmax", None, &[("b", 2), ("j", 64)])?;
+    let spec = kernel(&program, "y")?;
+    let (space, cores) = (kernels::space(&spec)?, target::TargetInfo::find("cpu").ok_or("no cores")?.template);
+    let config = space.config(0);
+    let templates = TemplateSpace::new(&spec, &*space, (&config, &config.layouts), cores)?;
+    let ask = |text: &str| -> Result<String, Failure> {
+        match templates.find(&text.parse()?) {
+            Ok(found) => Err(format!("{text} is {}", found.template).into()),
+            Err(error) => Ok(error.to_string()),
+        }
+    };
+    let unknown = ask("z[GRID,GRID,GRID,WARP];")?;
+    assert!(unknown.contains("no operator `z`") && unknown.contains("`y`"), "{unknown}");
+    let short = ask("y[GRID,WARP];")?;
+    assert!(short.contains("4 dims (h, b, j, k)") && short.contains("gives 2"), "{short}");
+    let none = ask("y[WARP,WARP,WARP,WARP];")?;
+    assert!(none.contains("the nearest are") && none.lines().count() > 2, "{none}");
+    assert!(
+        matches!(templates.find(&"y[WARP,WARP,WARP,WARP];".parse()?), Err(TemplateError::NotFound { nearest, .. }) if nearest.len() > 1)
+    );
+    Ok(())
+}
