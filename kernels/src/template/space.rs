@@ -51,12 +51,23 @@ pub struct MeantTemplate {
     pub template: ScheduleTemplate,
     /// Configurations that mean it, of those that were looked at; those that run the same code on the same addresses count once.
     pub configurations: u64,
-    /// The most promising one.
+    /// The most promising one of those that need no relayout in the plan, if there are any.
     pub config: KernelConfig,
     /// Its predicted cost in bytes, with the bytes of the relayouts that it needs in the plan.
     pub cost: f64,
     /// Containers that it holds in another layout than the plan does.
     pub relayouts: Vec<String>,
+}
+
+impl MeantTemplate {
+    /// Whether a configuration is taken in the place of another one that means the same: layouts of the plan are kept where that is possible.
+    fn is_better_than(&self, other: &MeantTemplate) -> bool {
+        match (self.relayouts.is_empty(), other.relayouts.is_empty()) {
+            (true, false) => true,
+            (false, true) => false,
+            _ => self.cost < other.cost,
+        }
+    }
 }
 
 /// The templates of a kernel.
@@ -139,7 +150,7 @@ impl TemplateSpace {
                 None => drop(templates.insert(template, meant)),
                 Some(best) => {
                     let configurations = best.configurations + new;
-                    if meant.cost < best.cost {
+                    if meant.is_better_than(best) {
                         *best = meant;
                     }
                     best.configurations = configurations;

@@ -1,7 +1,6 @@
 //! Prints schedule templates: those of a kernel's configurations, and kernels that run as a template says.
 
 use super::out::outln;
-use super::{cells, table};
 use crate::pipeline::PipelineError;
 use crate::pipeline::choose::schedule_template::TemplatedKernel;
 use bench::unit::{Bytes, significant};
@@ -32,14 +31,14 @@ pub fn list(space: &TemplateSpace, own: Option<&ScheduleTemplate>, most: usize, 
         outln!("{object}");
         return Ok(());
     }
-    let mut rows = table(&["", "configurations", "predicted cost", "relayouts", "template"]).words(&["", "relayouts", "template"]);
     for t in shown {
-        let mark = if own == Some(&t.template) { "plan" } else { "" };
-        let cost = if t.cost.is_finite() { Bytes(t.cost as u64).to_string() } else { "–".into() };
-        let row = [mark.to_string(), t.configurations.to_string(), cost, t.relayouts.join(", "), t.template.to_string()];
-        rows.row(cells(row.into()));
+        let mark = if own == Some(&t.template) { "the plan's, " } else { "" };
+        let cost = if t.cost.is_finite() { Bytes(t.cost as u64).to_string() } else { "no predicted cost".into() };
+        let relayouts = if t.relayouts.is_empty() { String::new() } else { format!(", relayouts of {}", t.relayouts.join(", ")) };
+        let configurations = if t.configurations == 1 { "configuration" } else { "configurations" };
+        outln!("{}\n  {mark}{cost}, {} {configurations}{relayouts}", t.template, t.configurations);
     }
-    outln!("{}", rows.text(bench::table::colour()));
+    outln!();
     let all = if space.looked_at < space.all { format!(", of {} in all", space.all) } else { String::new() };
     outln!(
         "{} of {} templates; {} configurations were looked at{all}",
