@@ -38,7 +38,7 @@ pub fn list(space: &TemplateSpace, own: Option<&ScheduleTemplate>, most: usize, 
         let configurations = if t.configurations == 1 { "configuration" } else { "configurations" };
         outln!("{}\n  {mark}{cost}, {} {configurations}{relayouts}", t.template, t.configurations);
     }
-    outln!();
+    outln!("");
     let all = if space.looked_at < space.all { format!(", of {} in all", space.all) } else { String::new() };
     outln!(
         "{} of {} templates; {} configurations were looked at{all}",
