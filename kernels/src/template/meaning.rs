@@ -51,11 +51,13 @@ pub(crate) fn template(
     }
     let place = |operator: &str| operators.operators.iter().position(|o| o.operator == operator).unwrap_or(usize::MAX);
     made.sort_by(|a, _, b, _| (place(a), *a).cmp(&(place(b), *b)));
-    let is_argument = |data: &&&str| matches!(nest.tensors.get(**data).map(|t| &t.space), Some(MemorySpace::Heap { .. }));
+    // Partial results of workers come to be an argument.
+    let space = |data: &str| nest.tensors.get(data).map(|t| &t.space);
+    let is_argument = |data: &str| matches!(space(data), Some(MemorySpace::Heap { .. } | MemorySpace::Private { .. }));
     let mut schedules = Vec::new();
     for (operator, made) in &made {
         let on_chip = made.data.iter().any(|data| meaning.is_on_chip(data));
-        if on_chip || made.data.iter().any(|data| is_argument(&data) || meaning.is_in_memory(data)) {
+        if on_chip || made.data.iter().any(|data| is_argument(data) || meaning.is_in_memory(data)) {
             let attributes = attributes(operators, nest, meaning, operator, made);
             schedules.push(OperatorSchedule { operator: operator.to_string(), attributes, on_chip });
         }

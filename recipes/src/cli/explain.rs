@@ -256,7 +256,9 @@ impl ExplainArgs {
             let why = "it launches several kernels, which have templates of their own; without --templates those of the plan are printed";
             return Err(bad(TemplateError::NoTemplate { kernel: kernel.spec.name.clone(), why: why.into() }));
         }
-        let space = plan.target.generated(&kernel.spec)?;
+        let why = "no code is generated for it here".to_string();
+        let none = |_| bad(TemplateError::NoTemplate { kernel: kernel.spec.name.clone(), why: why.clone() });
+        let space = plan.target.generated(&kernel.spec).map_err(none)?;
         let space = kernel.templates(&plan.target, &*space).map_err(bad)?;
         let own = plan.target.template()(&kernel.spec, kernel.config)?;
         schedule_template::list(&space, own.as_ref(), self.templates.unwrap_or_default(), self.json)

@@ -56,7 +56,11 @@ fn found_again(target: &str, program: &Sdfg, at: u64) -> Result<Seen, Failure> {
         assert!(templates.templates.iter().any(|t| t.template == template), "{template} of `{}`", spec.name);
         let texts: BTreeSet<String> = templates.templates.iter().map(|t| t.template.to_string()).collect();
         assert_eq!(texts.len(), templates.templates.len(), "a template of `{}` is listed twice", spec.name);
+        let seen_outside: Vec<&str> = templates.operators().operators.iter().filter(|o| o.is_global).map(|o| o.operator.as_str()).collect();
         for listed in &templates.templates {
+            // What other kernels see is written to memory, whatever the configuration.
+            let has = |operator: &&str| listed.template.schedules.iter().any(|s| s.operator == **operator);
+            assert!(seen_outside.iter().all(has), "{} of `{}` lacks some of {seen_outside:?}", listed.template, spec.name);
             let asked: ScheduleTemplate = listed.template.to_string().parse()?;
             assert_eq!(asked, listed.template);
             let found = templates.find(&asked)?;
