@@ -33,7 +33,7 @@ fn kernel(program: &Sdfg, name: &str) -> Result<KernelSpec, Failure> {
 struct Seen {
     kernels: usize,
     templates: BTreeSet<String>,
-    without: usize,
+    without: u64,
 }
 
 /// Checks that the template of a configuration is found again among those of its kernel, that each of these is found by its text, and that
