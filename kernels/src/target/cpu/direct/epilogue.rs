@@ -1,5 +1,7 @@
 //! What follows a direct product element by element: computed by the micro-kernel, from the sums that it has in registers.
 
+use super::ProductAxis;
+use crate::emit::printer::PrintedLoops;
 use crate::emit::scalar::value;
 use crate::loopnest::{Element, LoopGroup, MemorySpace, NestStatement, slope};
 use crate::target::cpu::dialect::CPrinter;
@@ -22,6 +24,13 @@ pub struct DirectEpilogue {
 }
 
 impl CPrinter<'_> {
+    /// Notes the indices that lanes of vectors walk, for a product and what its micro-kernels make of the sums.
+    pub(super) fn tell_lanes(&mut self, out: &Element, epilogue: Option<&DirectEpilogue>, lanes: &ProductAxis) {
+        let written = epilogue.iter().flat_map(|e| &e.touched).filter(|t| t.is_written).map(|t| t.element.data.clone());
+        let writes = [out.data.clone()].into_iter().chain(written).collect();
+        self.loops.push(PrintedLoops { writes, lanes: lanes.indices.clone(), packed: None });
+    }
+
     /// The group after a product, if it does nothing but make elements in memory from the product's sums, one from each.
     pub fn epilogue(&mut self, product: &LoopGroup, next: &LoopGroup) -> Option<DirectEpilogue> {
         let sum = &product.statements.first()?.write;

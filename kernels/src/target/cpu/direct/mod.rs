@@ -23,7 +23,6 @@ mod micro;
 pub(crate) mod operand;
 mod winograd;
 
-use crate::emit::printer::PrintedLoops;
 use crate::emit::scalar::{integer, value};
 use crate::error::KernelError;
 use crate::loopnest::matmul_pattern::factors;
@@ -223,9 +222,7 @@ impl CPrinter<'_> {
         let main = epilogue.iter().flat_map(|e| &e.touched).position(|t| t.is_written).map_or(2, |n| n + 3);
         let Some(mut roles) = self.roles(axes, &operands, lanes, main) else { return Err(self.unsupported(no_product)) };
         let (v, s) = (roles.vectors, 1 - roles.vectors);
-        let written = epilogue.iter().flat_map(|e| &e.touched).filter(|t| t.is_written).map(|t| t.element.data.clone());
-        let writes = [out.data.clone()].into_iter().chain(written).collect();
-        self.loops.push(PrintedLoops { writes, lanes: roles.lane.indices.clone(), packed: None });
+        self.tell_lanes(&out, epilogue.as_ref(), &roles.lane);
 
         // The factor of vectors as it lies, in a copy with room beyond its last vector, or packed.
         let partial = roles.lane.most % lanes != 0 || roles.lane.last % lanes != 0 || roles.lane.last == 0;

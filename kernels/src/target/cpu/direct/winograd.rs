@@ -15,7 +15,7 @@
 use super::epilogue::{DirectEpilogue, Touched};
 use super::micro::{Brought, Clip, DepthLoop, EpilogueStrides, MicroKernel};
 use super::{DirectOperand, ProductAxis};
-use crate::emit::printer::{Prepared, PrintedLoops};
+use crate::emit::printer::Prepared;
 use crate::emit::scalar::{constant, integer, value};
 use crate::error::KernelError;
 use crate::loopnest::matmul_pattern::factors;
@@ -110,9 +110,7 @@ impl CPrinter<'_> {
         let lanes = plan.block.vector as i64 / 4;
         match self.convolution(m, &operands, axes, &written, lanes) {
             Some(convolution) => {
-                let touched = epilogue.iter().flat_map(|e| &e.touched).filter(|t| t.is_written).map(|t| t.element.data.clone());
-                let writes = [statement.write.data.clone()].into_iter().chain(touched).collect();
-                self.loops.push(PrintedLoops { writes, lanes: convolution.made.lanes.indices.clone(), packed: None });
+                self.tell_lanes(&statement.write, epilogue, &convolution.made.lanes);
                 self.in_tiles(group, &convolution, &operands, &results, (&scale, epilogue), lanes, level)?;
                 Ok(true)
             }
