@@ -229,6 +229,7 @@ fn contenders() -> Vec<ContenderTimes> {
             forward: timing(name, forward),
             backward: timing(name, backward),
             step: timing(name, forward + backward),
+            peak: None,
         })
         .collect()
 }

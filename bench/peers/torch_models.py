@@ -100,14 +100,6 @@ def most_bytes(run):
     return most
 
 
-def workspaces():
-    """The bytes of the workspaces of all plans in use."""
-    from memlet import torch_backend
-
-    own = sum(step.workspace_bytes for step in torch_backend._LOADED.values() if step.workspace is None)
-    return own + torch_backend.WORKSPACE.bytes
-
-
 def main():
     global FUSED
     parser = argparse.ArgumentParser()
@@ -124,7 +116,7 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
-    from memlet import torch_backend
+    from memlet import plans, torch_backend
 
     torch_backend.Options.binary, torch_backend.Options.budget = args.memlet, args.budget
     words = args.words or (30522 if args.model == "bert" else 50257)
@@ -161,8 +153,9 @@ def main():
             step(calls[who], module, data)
             samples.setdefault(who, []).append(((time.perf_counter() - began) * 1e3, (time.process_time() - cpu) * 1e3))
     if "memlet" in names:
-        peak["memlet"] += workspaces()
+        peak["memlet"] += plans.workspace_bytes()
         print(torch_backend.table())
+        print(torch_backend.choice())
     print(f"{args.model}, {args.layers} layers, batch {args.batch}, length {args.length}, dropout {args.dropout}, {args.threads} threads")
     print(f"parameters {parameters / 1e6:.0f} MB")
     print("who       ms a step  least    CPU ms   first step s   most MB beside parameters")

@@ -458,6 +458,9 @@ pub struct ContenderTimes {
     pub backward: Option<Timing>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Timing>,
+    /// The most bytes of tensors at once, inputs and results among them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak: Option<Bytes>,
 }
 
 /// Bytes moved under one definition of the unfused baseline.

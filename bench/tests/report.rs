@@ -131,8 +131,16 @@ fn full(name: &str) -> Report {
             }],
         },
         contenders: vec![
-            ContenderTimes { name: text(), ours: true, baseline: false, forward: timing(1.0), backward: timing(2.0), step: timing(3.0) },
-            ContenderTimes { name: text(), ours: false, baseline: true, forward: None, backward: None, step: timing(4.0) },
+            ContenderTimes {
+                name: text(),
+                ours: true,
+                baseline: false,
+                forward: timing(1.0),
+                backward: timing(2.0),
+                step: timing(3.0),
+                peak: Some(Bytes(319_000_000)),
+            },
+            ContenderTimes { name: text(), ours: false, baseline: true, forward: None, backward: None, step: timing(4.0), peak: None },
         ],
         movement: vec![MovementRow { definition: text(), unfused: Bytes(100), fused: Bytes(60), composed: Some(Bytes(40)) }],
         selection: vec![SelectionRow { method: text(), total: ms(1.02), lower_bound: ms(1.0), proven: true }],

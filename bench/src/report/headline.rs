@@ -125,6 +125,7 @@ mod tests {
             forward: None,
             backward: None,
             step: Some(Timing { name: name.into(), cache: Cache::Warm, samples: ms.to_vec() }),
+            peak: None,
         };
         let report = |plan_is_baseline: bool| Report {
             contenders: vec![

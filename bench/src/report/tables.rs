@@ -326,6 +326,7 @@ pub fn totals(report: &Report) -> Table {
         ("cache", "", Left),
         ("theirs ÷ ours", "×", Right),
         ("lower end", "×", Right),
+        ("peak", "MB", Right),
     ]);
     let ours = report.contenders.iter().find(|c| c.ours).and_then(|c| c.step.as_ref());
     for contender in &report.contenders {
@@ -348,6 +349,7 @@ pub fn totals(report: &Report) -> Table {
             contender.step.as_ref().map_or_else(Cell::none, |t| Cell::text(t.cache.to_string())),
             factor(ratio.map(|r| r.median)),
             factor(ratio.map(|r| r.interval.lower)),
+            contender.peak.map_or_else(Cell::none, |peak| Cell::text(significant(peak.0 as f64 / 1e6)).sorted_by(peak.0 as f64)),
         ]);
     }
     table

@@ -120,15 +120,31 @@ class Workspace:
 
     def __init__(self):
         self.lock, self.memory = threading.Lock(), _room(0)
+        self._steps = weakref.WeakSet()
 
     @property
     def bytes(self):
         return self.memory.nbytes
 
-    def _grow(self, size):
+    def _join(self, step):
+        self._steps.add(step)
         with self.lock:
-            if size > self.bytes:
-                self.memory = _room(size)
+            if step.workspace_bytes > self.bytes:
+                self._resize(step.workspace_bytes)
+
+    def fit(self):
+        """Gives memory back that none of its steps needs any more."""
+        with self.lock:
+            size = max((step.workspace_bytes for step in self._steps), default=0)
+            if size < self.bytes:
+                self._resize(size)
+
+    def _resize(self, size):
+        # Freed before it is taken: there may not be memory for both. Steps take the new memory when they run next.
+        self.memory = _room(0)
+        for step in self._steps:
+            step._memory = None
+        self.memory = _room(size)
 
 
 class Step:
@@ -160,7 +176,7 @@ class Step:
         self.workspace = workspace if about.get("workspace") == "scratch" else None
         self._memory = None
         if self.workspace is not None:
-            self.workspace._grow(self.workspace_bytes)
+            self.workspace._join(self)
         self._create()
         self._pointers = (ctypes.c_void_p * len(self._memories))()
         # Tensors that are parts of one memory are copied into it; all others are used where they lie.

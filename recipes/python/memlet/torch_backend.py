@@ -3,19 +3,11 @@
 Dynamo and AOTAutograd make graphs of aten operators, forward and backward. What a recipe says goes to Memlet, partition by partition: a
 recipe is written, optimized and built once, and kept in a cache; everything else stays with PyTorch. Equal layers are partitions with one
 plan.
-``memlet.torch_backend.table()`` prints which is which, and why.
+``memlet.torch_backend.table()`` prints which is which, and why. Which plans run is chosen of all together (`plans.py`).
 """
 
 import contextlib
-import fcntl
-import hashlib
 import operator
-import os
-import re
-import shutil
-import subprocess
-import sysconfig
-from pathlib import Path
 from unittest import mock
 
 import torch
@@ -26,38 +18,16 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
-from . import decompositions, layers
+from . import decompositions, layers, plans
 from .graph import Recipe
 from .indices import Unsupported, leaves
-from .library import MemletError, Workspace, load
+from .library import MemletError
 from .masks import MASK, SEED
 from .operators import VIEWS, is_of_indices, lowered, reason_against
+from .plans import Options
 
 #: What is left to PyTorch or given to Memlet: (graph, operators, where, why).
 REPORT = []
-
-
-def _installed():
-    """The binary that a wheel has put beside this interpreter, which need not be in PATH."""
-    binary = os.path.join(sysconfig.get_path("scripts"), "memlet")
-    return binary if os.access(binary, os.X_OK) else None
-
-
-class Options:
-    """How partitions are optimized. Environment: MEMLET is the binary, MEMLET_BUDGET the time for each plan."""
-
-    binary = os.environ.get("MEMLET") or _installed() or "memlet"
-    budget = os.environ.get("MEMLET_BUDGET", "10s")
-    threads = None
-    #: Operators that a partition must have to be worth a call.
-    least = 2
-    #: Whose random numbers dropout has: "memlet", which draws masks within plans, or "pytorch", whose dropouts stay with it.
-    dropout = os.environ.get("MEMLET_DROPOUT", "memlet")
-
-    @staticmethod
-    def cache():
-        caches = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
-        return Path(os.environ.get("MEMLET_TORCH_CACHE") or os.path.join(caches, "memlet", "torch"))
 
 
 def table():
@@ -67,7 +37,16 @@ def table():
         counted[row] = counted.get(row, 0) + 1
     rows = [("graph", "operators", "runs in", "why")]
     rows += [(g, f"{times} x {n}" if times > 1 else str(n), where, why) for (g, n, where, why), times in counted.items()]
-    widths = [max(len(row[c]) for row in rows) for c in range(4)]
+    return _columns(rows)
+
+
+def choice():
+    """The plans in use as text: which finalist of each was chosen, with its time and its share of the memory that all have in common."""
+    return _columns(plans.table())
+
+
+def _columns(rows):
+    widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
 
 
@@ -77,11 +56,12 @@ class _Support(OperatorSupportBase):
 
 
 class _Partition(torch.nn.Module):
-    """A partition that runs as a step of a library."""
+    """A partition that runs as a step of the library that its plan has now."""
 
-    def __init__(self, step, recipe):
+    def __init__(self, plan, recipe):
         super().__init__()
-        self.step, self.seed, self.mask_step = step, recipe.seed, recipe.mask_step or 0
+        self.plan, self.seed, self.mask_step = plan, recipe.seed, recipe.mask_step or 0
+        plan.users.add(self)
         self.given = []
         for value, tensor, at in recipe.inputs:
             shape = [leaf.size.root().n for axis in value.base for leaf in leaves(axis)]
@@ -106,7 +86,7 @@ class _Partition(torch.nn.Module):
                 tensor = tensor.view(torch.uint8)
             given[name] = tensor if shape is None else tensor.view(shape)
         seed = 1 if self.seed is None else int(tensors[self.seed])
-        results = self.step(seed=seed, step=self.mask_step, **given)
+        results = self.plan.step(seed=seed, step=self.mask_step, **given)
         found = []
         for name, plain, known, sizes, shape, stride, dtype in self.made:
             tensor = results[name] if name in results else given[name]
@@ -122,58 +102,6 @@ class _Partition(torch.nn.Module):
             # The operators around it were traced for these strides.
             found.append(tensor if tensor.stride() == stride else torch.empty_strided(shape, stride, dtype=tensor.dtype).copy_(tensor))
         return tuple(found) if len(found) > 1 else found[0]
-
-
-def _run(*words):
-    done = subprocess.run([Options.binary, *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        # Below a message about a recipe stand the lines of the recipe.
-        said = [line for line in done.stderr.splitlines() if line.strip() and not re.match(r"\s|\d+ \|", line)]
-        raise MemletError(f"{' '.join([Options.binary, *words])}: {said[-1] if said else done.returncode}")
-
-
-@contextlib.contextmanager
-def _alone(folder):
-    """Keeps a cache for this process: several that measured at once, as those of torchrun, would disturb each other's times, and write into
-    one folder. The others wait, and find the library."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-#: Libraries of this process by key: equal partitions share one.
-_LOADED = {}
-#: The workspace of all of them: partitions run one after another.
-WORKSPACE = Workspace()
-
-
-def _built(text):
-    """The library of a recipe, from the cache if it is there."""
-    threads = Options.threads or torch.get_num_threads()
-    key = hashlib.sha256(f"{text}\n{threads} {Options.budget}".encode()).hexdigest()[:20]
-    folder = Options.cache() / key
-    if (folder, threads) in _LOADED:
-        return _LOADED[folder, threads]
-    made = folder / "library" / "library.json"
-    if not made.exists():
-        with _alone(Options.cache()):
-            if not made.exists():
-                _make(text, folder, key, threads)
-    _LOADED[folder, threads] = load(folder / "library", threads=threads, workspace=WORKSPACE)
-    return _LOADED[folder, threads]
-
-
-def _make(text, folder, key, threads):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "recipe.yaml").write_text(text, encoding="utf-8")
-    _run("optimize", str(folder / "recipe.yaml"), "--budget", Options.budget, "--timing", "1s", "--threads", str(threads), "--out",
-         str(folder / "plan"))  # fmt: skip
-    # A library is there whole or not at all, for processes that look for it now and for those that come after a kill.
-    part = folder / "part"
-    _run("build", str(folder / "plan"), "--out", str(part), "--name", f"p{key}", "--threads", str(threads))
-    shutil.rmtree(folder / "library", ignore_errors=True)
-    part.rename(folder / "library")
 
 
 def _partitions(module):
@@ -227,14 +155,20 @@ def _compiled(module, kind):
         decompositions.dropouts_as_masks(module)
         layers.settle(module.graph, None)
     fused, recipes = _recipes(module, kind)
+    threads, made = Options.threads or torch.get_num_threads(), {}
     for child_name, (child, recipe, text) in recipes.items():
         operators = sum(n.op == "call_function" for n in child.graph.nodes)
         try:
-            step = _built(text)
-            setattr(fused, child_name, _Partition(step, recipe))
-            REPORT.append((name, operators, "Memlet", step.name))
+            made[child_name] = operators, _Partition(plans.plan(text, threads), recipe)
         except MemletError as error:
             REPORT.append((name, operators, "PyTorch", str(error)))
+    faults = plans.choose() if made else {}
+    for child_name, (operators, partition) in made.items():
+        if partition.plan.step is None:
+            REPORT.append((name, operators, "PyTorch", faults.get(partition.plan.name, "no plan of it can be built")))
+            continue
+        setattr(fused, child_name, partition)
+        REPORT.append((name, operators, "Memlet", partition.plan.name))
     against = {}
     for node in fused.graph.nodes:
         if node.op == "call_function" and node.target not in (operator.getitem, SEED):
@@ -293,7 +227,8 @@ def backend(module, example, **options):
 
 @contextlib.contextmanager
 def options(**given):
-    """Options for what is compiled inside: ``budget="1m"``, ``threads=2``, ``binary=…``, ``least=…``, ``dropout="pytorch"``."""
+    """Options for what is compiled inside: ``budget="1m"``, ``threads=2``, ``binary=…``, ``least=…``, ``dropout="pytorch"``,
+    ``memory_slack=0.05``."""
     before = {name: getattr(Options, name) for name in given}
     for name, value in given.items():
         setattr(Options, name, value)

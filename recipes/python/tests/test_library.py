@@ -3,6 +3,7 @@
 A training step of two layers with SGD is held against NumPy in f64, in place and without copies; PyTorch's tensors too where it is installed.
 """
 
+import gc
 import os
 import subprocess
 import sys
@@ -178,8 +179,18 @@ class Library(unittest.TestCase):
             loss, right = reference(right, self.given["x"].astype(np.float64), self.given["t"])
             for step, given in zip(steps, laid):
                 self.assertLess(abs(float(step(step=number, **given)["loss"]) - loss), 1e-5 * abs(loss))
-            # Of a larger step, after which the others move.
-            shared._grow(shared.bytes + 4096)
+            # As if a larger step had come, and gone again: the others move.
+            with shared.lock:
+                shared._resize(shared.bytes + (4096 if number == 0 else 0))
+            if number == 1:
+                shared.fit()
+                self.assertEqual(shared.bytes, max(step.workspace_bytes for step in steps))
+        most, least = (pick(step.workspace_bytes for step in steps) for pick in (max, min))
+        self.assertLess(least, most)
+        del steps[1], laid[1], step, given
+        gc.collect()
+        shared.fit()
+        self.assertEqual(shared.bytes, least)
 
     def test_inputs_that_lie_otherwise_are_copied(self):
         step = self.step(1)

@@ -155,6 +155,7 @@ impl ExplainArgs {
     /// Lists the names that can be explained.
     fn tell_names(&self) -> Result<(), PipelineError> {
         let program = |program: &layouts::SelectionProblem| names(program).map(str::to_string).collect::<BTreeSet<String>>();
+        let mut taken = None;
         let (kernels, others) = match Certificate::read(&self.file) {
             Ok(certificate) => (vec![], program(&certificate.program)),
             Err(_) if self.file.extension().is_some_and(|e| e == "jsonl") => {
@@ -165,6 +166,7 @@ impl ExplainArgs {
                 let plan = Plan::read(&self.file)?;
                 let kernels = movement(&plan.chosen.program).map_err(|e| PipelineError::Internal(e.to_string()))?;
                 let tensors = plan.chosen.configuration.layouts.keys().cloned().collect();
+                taken = plan.choice.map(|choice| format!("{}: {choice}", plan.chosen.name));
                 (kernels, tensors)
             }
         };
@@ -180,6 +182,9 @@ impl ExplainArgs {
                 rows.row(vec![Cell::text(&kernel.name), Cell::text(Bytes(kernel.bytes()).to_string()), holds]);
             }
             outln!("{}", rows.text(bench::table::colour()));
+        }
+        if let Some(taken) = taken {
+            outln!("{taken}");
         }
         let others: Vec<&str> = others.iter().map(String::as_str).collect();
         outln!("{}: {}", if kernels.is_empty() { "kernels, tensors and sites" } else { "tensors" }, others.join(", "));

@@ -86,7 +86,7 @@ impl CLibrary<'_> {
     fn manifest(&self) -> String {
         let name = self.name;
         // Contexts that keep nothing in their workspaces from one step to the next may share one, a step at a time.
-        let workspace = if self.flat.fills.is_empty() && self.schedules.once.is_empty() { "scratch" } else { "kept" };
+        let workspace = if self.flat.keeps(self.schedules) { "kept" } else { "scratch" };
         let library = format!("lib{name}.so");
         let about = serde_json::json!({"name": name, "library": library, "abi": 1, "threads": self.plan.threads, "workspace": workspace});
         format!("{about}\n")

@@ -12,7 +12,7 @@ use kernels::phases::{PartitionIndex, Spread};
 use kernels::pool::Working;
 use std::collections::BTreeMap;
 
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 const PAGE: usize = 4096;
 
 /// A kernel as C.
@@ -92,7 +92,7 @@ fn identity(executable: &dyn Executable) -> *const () {
 impl<'a> Flattener<'a> {
     /// The workspace holds the arena, and what is kept between steps besides the caller's.
     pub fn new(assembly: &Assembly, boundary: &Boundary) -> Flattener<'a> {
-        let mut fixed = assembly.arena.len().next_multiple_of(LINE) + LINE;
+        let mut fixed = assembly.arena_bytes.next_multiple_of(LINE) + LINE;
         let mut slots = Vec::new();
         for (n, slot) in assembly.slots.iter().enumerate() {
             let address = match (boundary.of_slot.get(&n), &slot.place) {
@@ -135,6 +135,11 @@ impl<'a> Flattener<'a> {
 
     pub fn own_stride(&self) -> usize {
         self.working.own.next_multiple_of(PAGE).max(PAGE)
+    }
+
+    /// Whether something in the workspace lasts from one step to the next: values that loops begin with, or what runs once.
+    pub fn keeps(&self, schedules: &Schedules) -> bool {
+        !self.fills.is_empty() || !schedules.once.is_empty()
     }
 
     /// The most arguments of a kernel.

@@ -14,8 +14,10 @@ mod names;
 mod products;
 mod tables;
 mod text;
+mod workspace;
 
 pub use products::Rechosen;
+pub use workspace::LibraryWorkspace;
 
 use crate::pipeline::PipelineError;
 use crate::pipeline::choose::plan::Plan;

@@ -1,6 +1,7 @@
 //! `memlet optimize`: from a recipe to a plan and its report.
 
 mod accelerator;
+mod finalists;
 mod messages;
 mod race;
 mod summary;
@@ -20,6 +21,7 @@ use crate::timings::{self, CommandPhase, Counts, PhaseRow, enter};
 use bench::model::Certainty;
 use bench::unit::significant;
 use clap::Args;
+use finalists::{Finalists, table_of_finalists};
 use kernels::device::Device;
 use layouts::Finish;
 use layouts::candidates::Shard;
@@ -42,6 +44,10 @@ pub struct OptimizeArgs {
     /// the fastest
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "1%")]
     pub memory_slack: f64,
+    /// Also write plans that take at most this much longer than the fastest and need less memory than every faster one, each checked at
+    /// full size: finalists.json has their times and memory, for who runs several plans in one workspace
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub finalists: Option<f64>,
     /// Use all of --budget, also for programs of which more measuring promises to gain less than 1%
     #[arg(long)]
     pub whole_budget: bool,
@@ -98,7 +104,7 @@ impl OptimizeArgs {
         let learned = session.store.learned();
         let earlier = Plan::read(&path).ok();
         if session.ledger.settled(learned)
-            && session.ledger.chosen_with(self.memory_slack)
+            && session.ledger.chosen_with(self.memory_slack, self.finalists)
             && let Some(plan) = &earlier
             && sweeps.variants.iter().chain(&sweeps.unfused).any(|s| s.program == plan.chosen.program)
         {
@@ -128,8 +134,18 @@ impl OptimizeArgs {
         outcome.wholes(&contested.timed, &contested.candidates);
         self.tell(&outcome, &contested);
         self.measure.say(&messages::agreement(&contested, &choices[0].selections[0], session.store.cache(), session.pace.load));
-        let plan = contest.plan_of(&contested.candidates[contested.taken]);
+        let choice = Some(contested.choice(self.memory_slack));
+        let plan = Plan { choice, ..contest.plan_of(&contested.candidates[contested.taken]) };
         plan.write(&path)?;
+        let (taken, memory_slack) = (&contested.candidates[contested.taken].name, self.memory_slack);
+        match self.finalists {
+            Some(slower) => {
+                let (threads, finalists) = (session.pool.workers(), &contested.finalists);
+                Finalists { slower, threads, taken, memory_slack, finalists }.write(&session.out)?;
+            }
+            // Those of an earlier run rest on other measurements.
+            None => drop(std::fs::remove_file(session.out.join("finalists.json"))),
+        }
         write_kernels(&session.out.join("kernels"), &plan, earlier.as_ref(), &session.device)?;
         let in_report = enter(CommandPhase::Report);
         let finished = Finished {
@@ -166,14 +182,14 @@ impl OptimizeArgs {
         self.say(&format!("report: {}", page.display()));
         self.say(&format!("plan:   {}; run it: memlet run {}", path.display(), path.display()));
         self.say(&format!("why:    memlet explain {}", session.out.display()));
-        let taken = &contested.candidates[contested.taken].name;
         if let Some(warning) = contest.warning(taken) {
             self.say(&format!("\n{warning}"));
         }
         outcome.winner = Some(taken.clone());
+        outcome.chosen(&contested.candidates[contested.fastest].name, self.memory_slack, &contested.finalists);
         (outcome.plan, outcome.report) = (Some(path), Some(page));
         drop(contest);
-        session.ledger.settle(learned, self.memory_slack)?;
+        session.ledger.settle(learned, self.memory_slack, self.finalists)?;
         let counts = session.counts(&sweeps);
         self.done(outcome, counts)
     }
@@ -220,6 +236,10 @@ impl OptimizeArgs {
         }
         if let Some(lean) = contested.lean() {
             self.say(&messages::lean(&outcome.timed[lean], taken, fastest));
+        }
+        if !contested.finalists.is_empty() {
+            self.say("\nfinalists: less memory than every faster plan");
+            self.measure.table(&table_of_finalists(&contested.finalists));
         }
     }
 

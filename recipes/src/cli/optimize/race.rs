@@ -1,14 +1,16 @@
 //! Races plans of a recipe as wholes: keeps, verifies and times them in turns, and takes one.
 
 use super::OptimizeArgs;
+use super::finalists::{Finalist, front};
 use super::summary::{RefusedPlan, Verified};
 use super::verification::PlanChecks;
 use crate::cli::progress::{RunClock, Stage};
 use crate::cli::sweep::MeasurementSession;
 use crate::cli::{cells, command_line, table};
+use crate::clibrary::LibraryWorkspace;
 use crate::pipeline::PipelineError;
 use crate::pipeline::check::plan::{SmallOracle, Verification, verify_full};
-use crate::pipeline::choose::plan::{Plan, PlanRefusal};
+use crate::pipeline::choose::plan::{Plan, PlanChoice, PlanRefusal};
 use crate::pipeline::choose::reselect_in_step::{Reselected, reselect_in_step};
 use crate::pipeline::choose::sweep_all::{Choices, SweptPrograms, baselines, plainest, plan};
 use crate::pipeline::measure::budget_policy::BudgetPolicy;
@@ -120,6 +122,8 @@ pub struct RaceResult {
     pub fastest: usize,
     /// Plans that were found wrong after they were timed.
     pub wrong: BTreeSet<usize>,
+    /// With `--finalists`: plans that trade time for memory, all of them checked at full size.
+    pub finalists: Vec<Finalist>,
 }
 
 /// The share by which a plan must need less memory, and by which its time may be longer, to be suggested.
@@ -140,6 +144,20 @@ impl RaceResult {
     pub fn lean(&self) -> Option<usize> {
         let peak = |n: usize| self.timed[n].memory.actual_bytes as f64;
         winner(self.competing().1, LEAN, &self.wrong).filter(|n| peak(*n) < (1.0 - LEAN) * peak(self.taken))
+    }
+
+    /// What the choice of the taken plan rests on.
+    pub fn choice(&self, memory_slack: f64) -> PlanChoice {
+        let [own, fastest] = [self.taken, self.fastest].map(|n| &self.timed[n]);
+        let ms = |timed: &Timed| layouts::record::median(&timed.step.samples).unwrap_or(f64::NAN);
+        PlanChoice {
+            memory_slack,
+            step_ms: ms(own),
+            peak_bytes: own.memory.actual_bytes,
+            fastest: fastest.name.clone(),
+            fastest_ms: ms(fastest),
+            fastest_bytes: fastest.memory.actual_bytes,
+        }
     }
 
     /// The speed of the taken plan relative to each baseline, in a line each.
@@ -348,7 +366,7 @@ impl<'a> PlanRace<'a> {
         // Baselines compete: a plan that is slower than the unfused program is not taken.
         // Plans that must run once more are few.
         let mut limit = self.timing;
-        let race = finals((&candidates, contenders), first, slack, |again, baselines| {
+        let race = finals((&candidates, contenders), first, (slack, self.args.finalists), |again, baselines| {
             let timed = self.time(again, RaceLength { limit, least: LEAST, baselines });
             limit = self.timing / 2;
             timed
@@ -366,7 +384,41 @@ impl<'a> PlanRace<'a> {
         for n in [0, taken].into_iter().chain(contenders..candidates.len()) {
             time_launches(&candidates[n], &mut timed[n], &self.tensors, &RUN, &session.pool, &session.device)?;
         }
-        Ok(Some(RaceResult { candidates, contenders, timed, taken, fastest, wrong }))
+        let finalists = match self.args.finalists {
+            Some(slower) => self.finalists(&candidates, &timed, slower, (taken, &mut wrong))?,
+            None => vec![],
+        };
+        Ok(Some(RaceResult { candidates, contenders, timed, taken, fastest, wrong, finalists }))
+    }
+
+    /// The plans that take at most `slower` longer than the fastest and need less memory than every faster one. Each is checked at full
+    /// size, as the plan that is taken was; a wrong one is refused, and others take its place.
+    fn finalists(
+        &mut self,
+        candidates: &[Candidate],
+        timed: &[Timed],
+        slower: f64,
+        (taken, wrong): (usize, &mut BTreeSet<usize>),
+    ) -> Result<Vec<Finalist>, PipelineError> {
+        let (session, mut right) = (self.session, BTreeSet::from([taken]));
+        // No library is built for other devices.
+        let library =
+            |n: usize| LibraryWorkspace::of(&candidates[n], &session.out, session.pool.workers()).ok().filter(|_| session.device.is_host());
+        let of = |n: usize| Finalist::of(&timed[n], format!("plans/{}.json", file_name(&candidates[n].name)), library(n));
+        let all: Vec<(usize, Finalist)> = (0..timed.len()).filter(|n| !timed[*n].earlier).map(|n| (n, of(n))).collect();
+        let libraries = all.iter().all(|(_, finalist)| finalist.library.is_some());
+        loop {
+            let competing: Vec<&(usize, Finalist)> = all.iter().filter(|(n, _)| !wrong.contains(n)).collect();
+            let costs: Vec<(f64, u64)> = competing.iter().map(|(_, f)| (f.step_ms, f.bytes(libraries))).collect();
+            let found: Vec<&(usize, Finalist)> = front(&costs, slower).into_iter().map(|n| competing[n]).collect();
+            let Some((n, _)) = found.iter().find(|(n, _)| !right.contains(n)) else {
+                return Ok(found.into_iter().map(|(_, finalist)| finalist.clone()).collect());
+            };
+            // Baselines are kept with the plan alone.
+            self.keep(&candidates[*n], None)?;
+            let set = if self.passes_full(&candidates[*n], candidates)? { &mut right } else { &mut *wrong };
+            set.insert(*n);
+        }
     }
 
     /// Reselections by times within the step, for the selected program and for the fastest one; the better one first.

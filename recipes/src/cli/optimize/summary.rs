@@ -1,5 +1,6 @@
 //! The results of `memlet optimize`, as JSON and as tables.
 
+use super::finalists::Finalist;
 use crate::cli::sweep::{CoverageRow, SweepPace, coverages};
 use crate::cli::{cells, table};
 use crate::pipeline::choose::plan::PlanRefusal;
@@ -33,8 +34,13 @@ pub struct RunSummary<'a> {
     /// Plans that a check refused.
     pub refused: Vec<RefusedPlan>,
     pub timed: Vec<TimedPlan>,
-    /// Name of the fastest candidate.
+    /// The plan that is taken: of those within `memory_slack` of the fastest the one with the least memory, and then the fewest dispatches.
     pub winner: Option<String>,
+    pub fastest: Option<String>,
+    pub memory_slack: Option<f64>,
+    /// With `--finalists`: plans that need less memory than every faster one, fastest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub finalists: Vec<Finalist>,
     pub plan: Option<PathBuf>,
     pub report: Option<PathBuf>,
     /// The stitched program's plan beside measurements.
@@ -154,6 +160,9 @@ impl<'a> RunSummary<'a> {
             refused: vec![],
             timed: vec![],
             winner: None,
+            fastest: None,
+            memory_slack: None,
+            finalists: vec![],
             plan: None,
             report: None,
             stitched: None,
@@ -168,6 +177,11 @@ impl<'a> RunSummary<'a> {
 
     pub fn wholes(&mut self, timed: &[Timed], candidates: &[Candidate]) {
         self.timed = timed.iter().zip(candidates).map(|(t, c)| TimedPlan::of(t, c)).collect();
+    }
+
+    /// What the choice among the timed plans rests on.
+    pub fn chosen(&mut self, fastest: &str, memory_slack: f64, finalists: &[Finalist]) {
+        (self.fastest, self.memory_slack, self.finalists) = (Some(fastest.to_string()), Some(memory_slack), finalists.to_vec());
     }
 
     /// The selections of each method for each program; methods with the same cost share a row.

@@ -5,6 +5,7 @@ use crate::pipeline::PipelineError;
 use crate::pipeline::run::{Candidate, Target};
 use crate::pipeline::variants::PartialFusionLog;
 use bench::machine::Machine;
+use bench::unit::significant;
 use kernels::device::Device;
 
 use sdfg::Dtype;
@@ -31,6 +32,33 @@ impl std::fmt::Display for PlanRefusal {
             PlanRefusal::Wrong(what) => write!(f, "its result is wrong: {what}"),
             PlanRefusal::Fails(why) => write!(f, "it does not run: {why}"),
         }
+    }
+}
+
+/// Why a plan was taken of those that were timed as wholes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanChoice {
+    /// How much longer than the fastest plan it was allowed to take for less memory, as a share: `--memory-slack`.
+    pub memory_slack: f64,
+    /// Its median time of a step and its peak of tensors, and those of the fastest.
+    pub step_ms: f64,
+    pub peak_bytes: u64,
+    pub fastest: String,
+    pub fastest_ms: f64,
+    pub fastest_bytes: u64,
+}
+
+impl std::fmt::Display for PlanChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let PlanChoice { memory_slack, step_ms, peak_bytes, fastest, fastest_ms, fastest_bytes } = self;
+        let [own, theirs] = [peak_bytes, fastest_bytes].map(|bytes| significant(*bytes as f64 / 1e6));
+        let slack = 100.0 * memory_slack;
+        write!(
+            f,
+            "taken with --memory-slack {slack}% of the plans that were timed: {} ms a step, {own} MB at the peak",
+            significant(*step_ms)
+        )?;
+        write!(f, "; the fastest, {fastest}, takes {} ms and {theirs} MB", significant(*fastest_ms))
     }
 }
 
@@ -73,6 +101,9 @@ pub struct Plan {
     /// The result of a check, if the plan must not be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<PlanRefusal>,
+    /// Why it was taken; in `plan.json` of a run that ended alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice: Option<PlanChoice>,
     pub chosen: Candidate,
     /// The unfused program in its uniform layouts, with which the plan is compared.
     pub baselines: Vec<Candidate>,

@@ -497,6 +497,7 @@ pub fn plan(
         partial_fusion,
         barred,
         refused: None,
+        choice: None,
         chosen,
         baselines,
     }

@@ -20,6 +20,9 @@ pub struct BudgetLedger {
     /// The share of time that the choice of that plan allowed for less memory and fewer dispatches; none in folders of earlier versions.
     #[serde(default)]
     slack: Option<f64>,
+    /// How much slower than the fastest plan its finalists were allowed to be, if there are any.
+    #[serde(default)]
+    finalists: Option<f64>,
     /// Seconds of wall-clock time by program. They differ from `seconds` where a sweep ended before or after its share.
     #[serde(default)]
     taken: BTreeMap<String, f64>,
@@ -88,14 +91,14 @@ impl BudgetLedger {
         self.settled == Some(learned)
     }
 
-    /// Whether the plan of this folder was chosen with this slack.
-    pub fn chosen_with(&self, slack: f64) -> bool {
-        self.slack.is_none_or(|own| own == slack)
+    /// Whether the plan of this folder was chosen with this slack, and has such finalists as are asked for.
+    pub fn chosen_with(&self, slack: f64, finalists: Option<f64>) -> bool {
+        self.slack.is_none_or(|own| own == slack) && (finalists.is_none() || self.finalists == finalists)
     }
 
-    /// Records that the plan of this folder rests on all measurements that the records hold, and was chosen with this slack.
-    pub fn settle(&mut self, learned: usize, slack: f64) -> Result<(), PipelineError> {
-        (self.settled, self.slack) = (Some(learned), Some(slack));
+    /// Records that the plan of this folder rests on all measurements that the records hold, and what it was chosen with.
+    pub fn settle(&mut self, learned: usize, slack: f64, finalists: Option<f64>) -> Result<(), PipelineError> {
+        (self.settled, self.slack, self.finalists) = (Some(learned), Some(slack), finalists);
         self.write()
     }
 
@@ -134,10 +137,11 @@ mod tests {
         let more = again.budget(&program, Duration::from_secs(7));
         assert_eq!(BudgetLedger::open(folder.path()).left(&program, Some(more)), Some(Duration::from_secs(7)));
         assert_eq!(BudgetLedger::open(folder.path()).left(&program, None), None);
-        again.settle(7, 0.01)?;
+        again.settle(7, 0.01, Some(0.2))?;
         let known = BudgetLedger::open(folder.path());
         assert_eq!([known.settled(7), known.settled(8)], [true, false]);
-        assert_eq!([known.chosen_with(0.01), known.chosen_with(0.0)], [true, false]);
+        assert_eq!([known.chosen_with(0.01, None), known.chosen_with(0.0, None)], [true, false]);
+        assert_eq!([known.chosen_with(0.01, Some(0.2)), known.chosen_with(0.01, Some(0.1))], [true, false]);
         Ok(())
     }
 }

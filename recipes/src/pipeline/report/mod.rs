@@ -277,6 +277,7 @@ fn contenders(run: &Finished) -> Vec<model::ContenderTimes> {
             forward: Some(timing(t, &t.forward_ms)),
             backward,
             step: Some(t.step.clone()),
+            peak: Some(Bytes(t.memory.actual_bytes)),
         }
     };
     run.timed.iter().enumerate().filter(|(_, t)| !t.earlier).map(times).collect()

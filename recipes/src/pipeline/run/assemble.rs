@@ -8,7 +8,7 @@ use super::streams::{last_beside, over, schedule as spread};
 use crate::pipeline::PipelineError;
 use bench::memory::MemoryMap;
 use kernels::CancelToken;
-use kernels::device::{CompileRequest, Device, DeviceMemory};
+use kernels::device::{CompileRequest, Device};
 use kernels::{ArgumentAccess, InPlace, KernelSpec, KernelSpecs};
 use rayon::prelude::*;
 use sdfg::config::{Configuration, KernelConfig};
@@ -17,7 +17,7 @@ use sdfg::{Direction, Layout, Role, Sdfg};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The launches of a step, and their memory.
+/// The launches of a step, and where their memory is to lie: none is taken yet.
 pub(crate) struct Assembly {
     pub launches: Vec<Launch>,
     /// Launches that run once, before the first step: what they make lies in memory of its own.
@@ -25,7 +25,8 @@ pub(crate) struct Assembly {
     /// Slots that only these read.
     pub needed_once: Vec<usize>,
     pub slots: Vec<Slot>,
-    pub arena: DeviceMemory,
+    /// Bytes of the arena.
+    pub arena_bytes: usize,
     /// Boundary container → slot that holds it.
     pub boundary: BTreeMap<String, usize>,
     pub memory: PeakMemory,
@@ -80,7 +81,7 @@ struct Assembler<'a> {
 /// Assembles a program under a configuration, to run on `streams` streams.
 ///
 /// # Errors
-/// Kernels that the configuration does not name or that cannot be compiled; no memory.
+/// Kernels that the configuration does not name or that cannot be compiled.
 pub(crate) fn assemble(
     program: &Sdfg,
     configuration: &Configuration,
@@ -92,7 +93,7 @@ pub(crate) fn assemble(
     assembler.finish(boundary, streams)
 }
 
-/// Compiles the kernels that [`assemble`] would, without memory for tensors; on devices that compile ahead.
+/// Compiles the kernels that [`assemble`] would, on devices that compile ahead.
 ///
 /// # Errors
 /// As [`assemble`]; what cannot be compiled is reported there.
@@ -391,7 +392,7 @@ impl Assembler<'_> {
                 if !needed_once.contains(&n) {
                     given.push((self.slots[n].data.clone(), bytes));
                 }
-                SlotPlace::Held(self.device.memory(bytes as usize)?)
+                SlotPlace::Held(self.device.memory(0)?)
             } else {
                 SlotPlace::Arena(plan.offsets.get(&schedule.buffers[n].name).copied().unwrap_or_default() as usize)
             };
@@ -411,16 +412,16 @@ impl Assembler<'_> {
                 launch.ends.push((life.offset as usize, life.bytes as usize));
             }
         }
-        let arena = self.device.memory(plan.peak_bytes as usize)?;
         let given_bytes = map.given_bytes();
         let memory = PeakMemory {
             given_bytes,
             planned_bytes: given_bytes + plan.peak_bytes,
             working_bytes: 0,
-            actual_bytes: given_bytes + arena.len() as u64,
+            actual_bytes: given_bytes + plan.peak_bytes,
             lower_bound_bytes: given_bytes + plan.lower_bound,
         };
-        Ok(Assembly { launches, once, needed_once, slots: self.slots, arena, boundary, memory, map, replaced })
+        let arena_bytes = plan.peak_bytes as usize;
+        Ok(Assembly { launches, once, needed_once, slots: self.slots, arena_bytes, boundary, memory, map, replaced })
     }
 
     /// The pairs of a launch's arguments that the plan has placed in place.

@@ -1,8 +1,9 @@
 //! What a caller gives to a plan and takes from it between two steps: a batch in, a loss and the parameters out. Everything else stays
 //! where it is, so a run of many steps loads its parameters once.
 
-use super::execute::{Execution, window};
+use super::execute::Execution;
 use super::launch::{Slot, SlotPlace};
+use super::load::window;
 use super::replaced::Values;
 use crate::pipeline::PipelineError;
 use kernels::constant::new_parameters;

@@ -4,13 +4,13 @@ use super::assemble::{Assembly, Results, assemble, compile_ahead};
 use super::candidate::Candidate;
 use super::launch::{Launch, Slot, SlotPlace, dataflow, regions};
 use super::memory::PeakMemory;
-use super::once::{DoneOnce, Once};
+use super::once::DoneOnce;
 use super::packs::Packs;
 use super::replaced::{Replaced, Values, exchange};
 use super::restore::SavedInputs;
 use super::streams::{put, schedule, used};
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::{tensors::given, tensors::results};
+use crate::pipeline::oracle::tensors::results;
 use crate::timings::{CommandPhase, during};
 use bench::memory::MemoryMap;
 use kernels::constant::new_parameters;
@@ -18,10 +18,9 @@ use kernels::device::{Device, DeviceMemory, Recording};
 use kernels::executable::Resources;
 use kernels::pool::{Pool, Working};
 use kernels::{Executable, KernelSpec, MemberTimes, OnChipMemory, RunContext};
-use ndarray::{ArrayD, IxDyn, SliceInfoElem};
 use sdfg::config::{Configuration, KernelConfig};
 use sdfg::interpret::{Run, Tensors};
-use sdfg::{Container, Direction, Layout, Sdfg};
+use sdfg::{Direction, Sdfg};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -56,12 +55,15 @@ pub struct Execution {
     pub(super) is_packed: bool,
     packs: Option<Packs>,
     /// Launches that run once after tensors were loaded, whether they must still run, and the slots that only they need.
-    once: Vec<Launch>,
-    is_due: bool,
-    needed_once: Vec<usize>,
-    done_once: DoneOnce,
+    pub(super) once: Vec<Launch>,
+    pub(super) is_due: bool,
+    pub(super) needed_once: Vec<usize>,
+    pub(super) done_once: DoneOnce,
     pub(super) slots: Vec<Slot>,
+    /// Empty until tensors are loaded.
     pub(super) arena: DeviceMemory,
+    pub(super) arena_bytes: usize,
+    pub(super) has_memory: bool,
     /// Boundary container → slot that holds it.
     pub(super) boundary: BTreeMap<String, usize>,
     pub memory: PeakMemory,
@@ -70,7 +72,7 @@ pub struct Execution {
     /// The parameters that a step replaces.
     pub replaced: Vec<Replaced>,
     /// What they were loaded with.
-    loaded: Values,
+    pub(super) loaded: Values,
     /// Which values parameters have ([`RunContext::parameters`]).
     pub(super) parameters: u64,
 }
@@ -93,7 +95,7 @@ impl Execution {
         (if packed { candidate.beside } else { streams }, packed)
     }
 
-    /// Compiles the kernels of a candidate on all cores, without memory for its tensors.
+    /// Compiles the kernels of a candidate on all cores.
     ///
     /// # Errors
     /// As [`Execution::of`].
@@ -121,13 +123,13 @@ impl Execution {
         Execution::on(1, program, configuration, device)
     }
 
-    /// Compiles every kernel and plans memory in the order of kernels that needs the least of it. Kernels that can do so write results in
+    /// Compiles every kernel and plans memory, which is taken when tensors are loaded, in the order of kernels that needs the least of it. Kernels that can do so write results in
     /// place of inputs that are no longer read.
     fn on(streams: usize, program: &Sdfg, configuration: &Configuration, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
-        let Assembly { launches, once, needed_once, slots, arena, boundary, memory, map, replaced } =
+        let Assembly { launches, once, needed_once, slots, arena_bytes, boundary, memory, map, replaced } =
             during(CommandPhase::Compile, || assemble(program, configuration, device, streams, Results::InArena))?;
         let (device, program, done_once) = (device.clone(), program.clone(), DoneOnce::default());
-        let is_due = !once.is_empty();
+        let (is_due, arena) = (!once.is_empty(), device.memory(0)?);
         Ok(Execution {
             recorded: None,
             device,
@@ -142,6 +144,8 @@ impl Execution {
             done_once,
             slots,
             arena,
+            arena_bytes,
+            has_memory: false,
             boundary,
             memory,
             map,
@@ -151,34 +155,11 @@ impl Execution {
         })
     }
 
-    /// Puts inputs and parameters into place. Tensors are in the recipe's dim order.
-    pub fn load(&mut self, tensors: &Tensors) -> Result<(), PipelineError> {
-        let constant = Once::of(&self.program).containers;
-        (self.done_once, self.parameters) = (DoneOnce::default(), new_parameters());
-        for (data, array) in whole_tensors(&self.program, tensors)? {
-            let Some(container) = self.program.containers.get(&data) else { continue };
-            if let Some(Slot { layout, bytes, place: SlotPlace::Held(memory), .. }) =
-                self.boundary.get(&data).and_then(|s| self.slots.get_mut(*s))
-            {
-                // What was needed once was given back.
-                if memory.len() < *bytes {
-                    *memory = self.device.memory(*bytes)?;
-                }
-                let began = Instant::now();
-                memory.pack(container, layout, &array)?;
-                if constant.contains(&data) && *layout != Layout::row_major(container) {
-                    self.done_once.packed_bytes += *bytes as u64;
-                    self.done_once.packed_ms += began.elapsed().as_secs_f64() * 1e3;
-                }
-            }
-        }
-        self.is_due = !self.once.is_empty();
-        self.loaded = Values::of(&self.replaced, &self.slots)?;
-        Ok(())
-    }
-
     /// Runs what runs once, unless that has been done since tensors were loaded, and gives memory back that nothing else needs.
     pub(super) fn run_once(&mut self, pool: &Pool, run: &Run) -> Result<(), PipelineError> {
+        if !self.has_memory {
+            self.take_memory()?;
+        }
         if !std::mem::take(&mut self.is_due) {
             return Ok(());
         }
@@ -478,36 +459,4 @@ impl Execution {
         }
         own
     }
-}
-
-/// Inputs and parameters by the container that stores them.
-pub fn whole_tensors(program: &Sdfg, tensors: &Tensors) -> Result<BTreeMap<String, ArrayD<f64>>, PipelineError> {
-    let mut whole: BTreeMap<String, ArrayD<f64>> = BTreeMap::new();
-    for container in given(program) {
-        let tensor = tensors.get(&container.name).ok_or_else(|| PipelineError::Internal(format!("`{}` was not given", container.name)))?;
-        match &container.view {
-            None => {
-                whole.insert(container.name.clone(), tensor.clone());
-            }
-            Some(view) => {
-                let shape = program.shape_of(&view.of)?;
-                let parent = whole.entry(view.of.clone()).or_insert_with(|| ArrayD::zeros(IxDyn(&shape)));
-                let slice = window(program, container)?;
-                parent.slice_mut(slice.as_slice()).assign(tensor);
-            }
-        }
-    }
-    Ok(whole)
-}
-
-/// The slice of its parent that a view stands for.
-pub(super) fn window(program: &Sdfg, container: &Container) -> Result<Vec<SliceInfoElem>, PipelineError> {
-    let Some(view) = &container.view else { return Ok(vec![]) };
-    let shape = program.shape_of(&container.name)?;
-    let offsets = view.offsets.iter().map(|o| o.eval(&program.sizes)).collect::<Result<Vec<_>, _>>()?;
-    Ok(offsets
-        .iter()
-        .zip(shape)
-        .map(|(o, n)| SliceInfoElem::Slice { start: *o as isize, end: Some(*o as isize + n as isize), step: 1 })
-        .collect())
 }

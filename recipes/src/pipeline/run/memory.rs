@@ -8,7 +8,7 @@ use sdfg::lifetime::{ArenaPlan, LiveInterval, Schedule};
 use sdfg::{Container, Role, Sdfg, Unit};
 use serde::{Deserialize, Serialize};
 
-/// Peak bytes of tensors: planned from lifetimes, and really allocated.
+/// Peak bytes of tensors: planned from lifetimes, and taken by a plan that runs by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeakMemory {
     /// Inputs and parameters, with upstream gradients; included in the other figures except working memory.

@@ -5,6 +5,7 @@ use super::execute::{Execution, StepTimes};
 use super::memory::PeakMemory;
 use super::once::DoneOnce;
 use super::replaced::Replaced;
+use super::shared_memory::{SharedMemory, SharingPlan};
 use crate::pipeline::PipelineError;
 use bench::memory::MemoryMap;
 use bench::protocol::{Contender, Protocol, Timing};
@@ -65,7 +66,7 @@ pub struct RaceLength<'a> {
 /// Rounds of a race after which medians say something.
 pub const LEAST: usize = 3;
 
-/// Times candidates as wholes, interleaved, with the same tensors and the same step number.
+/// Times candidates as wholes, interleaved, with the same tensors and the same step number, in memory that they share.
 pub fn time_plans(
     candidates: &[Candidate],
     RaceLength { limit, least, baselines }: RaceLength<'_>,
@@ -75,15 +76,16 @@ pub fn time_plans(
     device: &Arc<dyn Device>,
 ) -> Result<Vec<Timed>, PipelineError> {
     struct Lane {
-        execution: RefCell<Execution>,
+        plan: RefCell<SharingPlan>,
         times: RefCell<Vec<StepTimes>>,
     }
+    let executions = candidates.iter().map(|candidate| Execution::of(candidate, device)).collect::<Result<Vec<_>, _>>()?;
+    let mut shared = SharedMemory::of(&executions, device)?;
     let mut lanes = Vec::new();
-    for candidate in candidates {
-        let mut execution = Execution::of(candidate, device)?;
-        execution.load(tensors)?;
-        lanes.push(Lane { execution: RefCell::new(execution), times: RefCell::default() });
+    for execution in executions {
+        lanes.push(Lane { plan: RefCell::new(shared.load(execution, tensors)?), times: RefCell::default() });
     }
+    let shared = RefCell::new(shared);
     let protocol = Protocol { warmup: 1, least, budget: limit, behind: BEHIND, ..Protocol::default() };
     let watch = Watch::start();
     let timings = {
@@ -92,16 +94,20 @@ pub fn time_plans(
             .zip(&lanes)
             .enumerate()
             .map(|(n, (candidate, lane))| {
+                let shared = &shared;
                 let timed = Contender::timed(candidate.name.clone(), move || {
-                    let mut execution = lane.execution.borrow_mut();
                     let done = lane.times.borrow().len();
-                    let begins = done.is_multiple_of(RESTART) && execution.restart()?;
-                    let begin = Instant::now();
-                    let times = execution.step(pool, run.seed, run.step, run.dropout)?;
-                    // Putting parameters back is no part of the step.
-                    let own = times.step_ms.or(begins.then(|| begin.elapsed().as_secs_f64() * 1e3));
-                    lane.times.borrow_mut().push(times);
-                    Ok(own)
+                    lane.plan.borrow_mut().turn(&mut shared.borrow_mut(), |execution| {
+                        if done.is_multiple_of(RESTART) {
+                            execution.restart()?;
+                        }
+                        // Neither taking the memory nor putting parameters back is a part of the step.
+                        let begin = Instant::now();
+                        let times = execution.step(pool, run.seed, run.step, run.dropout)?;
+                        let own = times.step_ms.unwrap_or(begin.elapsed().as_secs_f64() * 1e3);
+                        lane.times.borrow_mut().push(times);
+                        Ok(Some(own))
+                    })
                 });
                 timed.reference(baselines.get(n) == Some(&true))
             })
@@ -112,14 +118,15 @@ pub fn time_plans(
     let mut found = Vec::new();
     for ((candidate, lane), step) in candidates.iter().zip(lanes).zip(timings) {
         let times = lane.times.into_inner();
-        let mut execution = lane.execution.into_inner();
+        let mut plan = lane.plan.into_inner();
         // Warm-up steps ran through the same closure; only the last steps were sampled.
         let sampled = &times[times.len().saturating_sub(step.samples.len())..];
         // Launches of a packed or recorded step have no times of their own: `time_launches` takes them for plans of which they are asked.
         let apart = match sampled.iter().all(|t| t.dispatches.is_empty()) {
-            true => Some(execution.apart(pool, run, 0)?),
+            true => Some(plan.turn(&mut shared.borrow_mut(), |execution| execution.apart(pool, run, 0))?),
             false => None,
         };
+        let execution = plan.execution();
         let launches = execution
             .launches()
             .enumerate()
@@ -249,6 +256,17 @@ fn near(first: &[(f64, usize)], slack: f64) -> Vec<usize> {
     (0..first.len()).filter(|n| *n == 0 || first[*n].0 <= most(first[*n].1)).collect()
 }
 
+/// The plans of a first race that need less memory than every faster one, of those that take at most `slower` longer than the fastest:
+/// times in milliseconds and peak bytes.
+fn lean(first: &[(f64, u64)], slower: f64) -> Vec<usize> {
+    let least = first.iter().map(|(ms, _)| *ms).fold(f64::INFINITY, f64::min);
+    let is_lean = |n: &usize| {
+        let (ms, bytes) = first[*n];
+        ms <= least * (1.0 + slower) && first.iter().all(|(other, need)| *other >= ms || *need > bytes)
+    };
+    (0..first.len()).filter(is_lean).collect()
+}
+
 /// Plans that run once more, at most, where times do not tell them apart.
 const UNDECIDED: usize = 6;
 /// Times of each plan that decide, whatever their intervals say.
@@ -291,17 +309,20 @@ impl Timed {
 }
 
 /// Runs the last race: candidates that may turn out to be the best, and candidates after those in `first`, which have no times yet. Many
-/// plans share its time, so that each may have few: those that these do not tell apart run once more. `time` is given plans and where
-/// the baselines are among them, which follow the `contenders`.
+/// plans share its time, so that each may have few: those that these do not tell apart run once more. With `slower`, lean plans that take at
+/// most this much longer run as well. `time` is given plans and where the baselines are among them, which follow the `contenders`.
 pub fn finals(
     (candidates, contenders): (&[Candidate], usize),
     first: Vec<Timed>,
-    slack: f64,
+    (slack, slower): (f64, Option<f64>),
     mut time: impl FnMut(&[Candidate], &[bool]) -> Result<Vec<Timed>, PipelineError>,
 ) -> Result<Option<RaceOutcome>, PipelineError> {
     let times = |t: &Timed| (median(&t.step.samples).unwrap_or(f64::INFINITY), t.step.samples.len());
-    let places: Vec<usize> =
-        near(&first.iter().map(times).collect::<Vec<_>>(), slack).into_iter().chain(first.len()..candidates.len()).collect();
+    let costs: Vec<(f64, u64)> = first.iter().map(|t| (times(t).0, t.memory.actual_bytes)).collect();
+    let lean = slower.map(|slower| lean(&costs, slower)).unwrap_or_default();
+    let again = near(&first.iter().map(times).collect::<Vec<_>>(), slack).into_iter().chain(lean);
+    let places: BTreeSet<usize> = again.chain(first.len()..candidates.len()).collect();
+    let places: Vec<usize> = places.into_iter().collect();
     let again: Vec<Candidate> = places.iter().map(|n| candidates[*n].clone()).collect();
     let baselines: Vec<bool> = places.iter().map(|n| *n >= contenders).collect();
     let mut latest = time(&again, &baselines)?;
@@ -384,7 +405,7 @@ mod tests {
                 }
             })
         };
-        let race = finals((&candidates, 3), vec![], 0.0, again)?.expect("a winner");
+        let race = finals((&candidates, 3), vec![], (0.0, None), again)?.expect("a winner");
         assert_eq!((race.taken, race.fastest, races), (1, 1, 2));
         assert_eq!(race.timed.iter().map(|t| t.step.samples.len()).collect::<Vec<_>>(), [7, 7, 3]);
         Ok(())
@@ -451,7 +472,7 @@ mod tests {
             assert_eq!(asked.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["choice", "near"]);
             Ok(vec![timed("choice", 37.5), timed("near", 36.6)])
         };
-        let race = finals((&candidates, 3), first, 0.0, again)?.expect("a winner");
+        let race = finals((&candidates, 3), first, (0.0, None), again)?.expect("a winner");
         assert_eq!((race.taken, race.fastest), (1, 1));
         assert_eq!(race.timed.iter().map(|t| t.earlier).collect::<Vec<_>>(), [false, false, true]);
         assert_eq!(winner(&race.timed, 0.1, &BTreeSet::from([1])), Some(0));
@@ -467,10 +488,28 @@ mod tests {
                 assert_eq!(baselines, [false, true, true]);
                 Ok(vec![timed("choice", 2.1), timed("unfused, PyTorch's", 2.4), timed("unfused, uniform", uniform)])
             };
-            finals((&candidates, 1), vec![timed("choice", 2.0)], 0.0, times)
+            finals((&candidates, 1), vec![timed("choice", 2.0)], (0.0, None), times)
         };
         assert_eq!(race(2.05)?.map(|race| race.taken), Some(2));
         assert_eq!(race(2.2)?.map(|race| race.taken), Some(0));
+        Ok(())
+    }
+
+    /// A plan that is clearly slower runs in the last race only if it needs less memory than all faster ones and that was asked for.
+    #[test]
+    fn lean_plans_are_retimed_where_finalists_are_asked_for() -> Result<(), PipelineError> {
+        let of = [(100.0, 9), (112.0, 5), (110.0, 9), (115.0, 5), (140.0, 1)];
+        assert_eq!([lean(&of, 0.25), lean(&of, 0.5), lean(&[], 0.5)], [vec![0, 1], vec![0, 1, 4], vec![]]);
+        let candidates = ["choice", "lean"].map(candidate);
+        for (slower, names) in [(None, &["choice"][..]), (Some(0.2), &["choice", "lean"])] {
+            let mut first = vec![timed("choice", 100.0), timed("lean", 115.0)];
+            first[0].memory.actual_bytes = 7;
+            let again = |asked: &[Candidate], _: &[bool]| {
+                assert_eq!(asked.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), names);
+                Ok(asked.iter().map(|c| timed(&c.name, 100.0)).collect())
+            };
+            assert!(finals((&candidates, 2), first, (0.0, slower), again)?.is_some());
+        }
         Ok(())
     }
 

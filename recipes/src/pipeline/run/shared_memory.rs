@@ -1,0 +1,130 @@
+//! Memory for plans of one recipe that run in turns: one arena, as large as the largest of them needs, and inputs and parameters once in
+//! each layout. A race of many plans so needs little more memory than the largest of them, and all find the same memory warm.
+//!
+//! A step writes whatever it reads of the arena, so nothing there must last from one turn of a plan to its next. What must last stays with
+//! its plan: parameters that the step replaces, and what is made once for all steps.
+
+use super::execute::Execution;
+use super::launch::{Slot, SlotPlace};
+use crate::pipeline::PipelineError;
+use crate::pipeline::oracle::tensors::given;
+use kernels::device::{Device, DeviceMemory};
+use sdfg::interpret::Tensors;
+use sdfg::{Dtype, Layout};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What one piece of memory for inputs and parameters holds.
+#[derive(PartialEq)]
+struct GivenTensor {
+    data: String,
+    dtype: Dtype,
+    layout: Layout,
+    bytes: usize,
+    /// The tensors that it is put together from, and their places in it.
+    parts: Vec<(String, Vec<i64>)>,
+}
+
+/// The memory of plans that run in turns.
+pub(super) struct SharedMemory {
+    arena: DeviceMemory,
+    /// Memory is empty here while a plan has its turn. The milliseconds are those of packing the tensor.
+    given: Vec<(GivenTensor, DeviceMemory, f64)>,
+    device: Arc<dyn Device>,
+}
+
+/// A plan that has the shared memory in its turns alone.
+pub(super) struct SharingPlan {
+    execution: Execution,
+    /// Slots whose tensor lies in shared memory, and where.
+    shared: Vec<(usize, usize)>,
+}
+
+impl SharedMemory {
+    /// An arena for plans that have no memory yet.
+    ///
+    /// # Errors
+    /// No memory; a device that failed.
+    pub fn of(executions: &[Execution], device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
+        let bytes = executions.iter().map(|execution| execution.arena_bytes).max().unwrap_or_default();
+        Ok(SharedMemory { arena: device.memory(bytes)?, given: vec![], device: device.clone() })
+    }
+
+    /// Loads tensors for a plan: those that no plan before has in the same layout. All plans are given the same tensors.
+    ///
+    /// # Errors
+    /// As [`Execution::load`].
+    pub fn load(&mut self, execution: Execution, tensors: &Tensors) -> Result<SharingPlan, PipelineError> {
+        let mut plan = SharingPlan { shared: vec![], execution };
+        let mut filled = BTreeMap::new();
+        for (slot, tensor) in given_tensors(&plan.execution)? {
+            let at = match self.given.iter().position(|(known, ..)| *known == tensor) {
+                Some(at) => {
+                    filled.insert(slot, self.given[at].2);
+                    at
+                }
+                None => {
+                    self.given.push((tensor, self.device.memory(0)?, 0.0));
+                    self.given.len() - 1
+                }
+            };
+            plan.shared.push((slot, at));
+        }
+        let packed = plan.turn(self, |execution| execution.load_beside(tensors, &filled))?;
+        for (slot, at) in &plan.shared {
+            if let Some(ms) = packed.get(slot) {
+                self.given[*at].2 = *ms;
+            }
+        }
+        Ok(plan)
+    }
+}
+
+impl SharingPlan {
+    /// Does something with the plan in its turn.
+    pub fn turn<T>(&mut self, memory: &mut SharedMemory, work: impl FnOnce(&mut Execution) -> T) -> T {
+        self.exchange(memory);
+        let done = work(&mut self.execution);
+        self.exchange(memory);
+        done
+    }
+
+    /// The plan, without the shared memory.
+    pub fn execution(&self) -> &Execution {
+        &self.execution
+    }
+
+    /// Takes the shared memory, or gives it back. Addresses stay the same, so recorded steps stay valid.
+    fn exchange(&mut self, memory: &mut SharedMemory) {
+        std::mem::swap(&mut self.execution.arena, &mut memory.arena);
+        for (slot, at) in &self.shared {
+            if let Some(SlotPlace::Held(own)) = self.execution.slots.get_mut(*slot).map(|slot| &mut slot.place) {
+                std::mem::swap(own, &mut memory.given[*at].1);
+            }
+        }
+    }
+}
+
+/// The slots of a plan that hold inputs and parameters which no step changes, and which steps need.
+fn given_tensors(execution: &Execution) -> Result<Vec<(usize, GivenTensor)>, PipelineError> {
+    let program = &execution.program;
+    let is_written = |slot: &usize| execution.launches.iter().flat_map(|l| &l.arguments).any(|(at, written)| *written && at == slot);
+    let own: BTreeSet<usize> = execution.replaced.iter().flat_map(|r| r.slots).chain(execution.needed_once.iter().copied()).collect();
+    let mut parts: BTreeMap<&str, Vec<(String, Vec<i64>)>> = BTreeMap::new();
+    for container in given(program) {
+        let of = container.view.as_ref().map_or(&container.name, |view| &view.of);
+        let offsets = container.view.iter().flat_map(|view| &view.offsets);
+        let offsets = offsets.map(|offset| offset.eval(&program.sizes)).collect::<Result<Vec<_>, _>>()?;
+        parts.entry(of).or_default().push((container.name.clone(), offsets));
+    }
+    let mut found = Vec::new();
+    for (data, parts) in parts {
+        let (Some(container), Some(slot)) = (program.containers.get(data), execution.boundary.get(data)) else { continue };
+        let Some(Slot { layout, bytes, place: SlotPlace::Held(_), .. }) = execution.slots.get(*slot) else { continue };
+        if !own.contains(slot) && !is_written(slot) {
+            let tensor = GivenTensor { data: data.to_string(), dtype: container.dtype, layout: layout.clone(), bytes: *bytes, parts };
+            found.push((*slot, tensor));
+        }
+    }
+    Ok(found)
+}
