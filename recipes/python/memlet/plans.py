@@ -50,6 +50,9 @@ class Options:
 #: How much longer than its fastest plan a finalist of a recipe may take: a plan of a tenth of all time that is 20% slower costs 2%.
 SLOWER = "25%"
 
+#: The share of the workspace that must be saved for a set of plans to be taken that is slower.
+WORTH = 0.1
+
 #: The workspace of all plans: partitions run one after another.
 WORKSPACE = Workspace()
 
@@ -59,7 +62,7 @@ def chosen(plans, slack):
 
     ``plans`` holds for each how often a step runs it, and the milliseconds and workspace bytes of its finalists. Below a bound of the
     workspace every plan takes its fastest finalist. The bound is the smallest under which all plans together take at most ``slack`` (a
-    share) longer than without a bound."""
+    share) longer than without a bound; if that saves less than a tenth of the workspace, there is no bound."""
     def under(bound):
         fitting = [[n for n, (_, size) in enumerate(finalists) if size <= bound] for _, finalists in plans]
         return [min(numbers, key=lambda n, f=f: f[n][0]) for numbers, (_, f) in zip(fitting, plans)] if all(fitting) else None
@@ -69,8 +72,15 @@ def chosen(plans, slack):
 
     bounds = sorted({size for _, finalists in plans for _, size in finalists})
     sets = [numbers for numbers in map(under, bounds) if numbers is not None]
-    least = min(map(total, sets), default=0.0)
-    return next((numbers for numbers in sets if total(numbers) <= (1 + slack) * least), [])
+    if not sets:
+        return []
+
+    def workspace(numbers):
+        return max(finalists[n][1] for n, (_, finalists) in zip(numbers, plans))
+
+    fastest = sets[-1]
+    smallest = next(numbers for numbers in sets if total(numbers) <= (1 + slack) * total(fastest))
+    return smallest if workspace(smallest) <= (1 - WORTH) * workspace(fastest) else fastest
 
 
 def _run(*words):

@@ -13,7 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, ".."), os.path.join(HERE, "..", "..", "..", "bench", "peers")]
 import memlet  # noqa: E402
 import torch_models  # noqa: E402
-from memlet import masks, torch_backend  # noqa: E402
+from memlet import masks, plans, torch_backend  # noqa: E402
 from models import Encoder, Fire, Residual, perceptron  # noqa: E402
 
 #: Relative to the largest value: sums of some hundred terms in f32, in another order than PyTorch's.
@@ -280,6 +280,34 @@ class Programs(unittest.TestCase):
         # Two more than what is saved: what passes between layers, forward or backward.
         self.assertLess(most, (8 + 3) * x.nbytes)
         del compiled
+
+    def test_plans_change_with_what_memory_is_worth(self):
+        module, x = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.Tanh(), torch.nn.Dropout(0.25), torch.nn.Linear(96, 8)), torch.randn(32, 64)
+        compiled = torch.compile(module, backend=torch_backend.backend, dynamic=False)
+        once = self.results(module, compiled, [x])
+        for plan in plans._PLANS.values():
+            self.assertTrue(not plan.users or plan.finalist is plan.finalists[0], torch_backend.choice())
+        used = [plan for plan in plans._PLANS.values() if plan.users]
+        self.assertEqual(plans.workspace_bytes(), max(plan.step.workspace_bytes for plan in used))
+        self.assertEqual([plan.step.workspace_bytes for plan in used], [plan.finalist["workspace_bytes"] for plan in used])
+        # Another plan of the same recipe, as if it needed less and took longer.
+        for plan in used:
+            files = sorted((plan._folder / "plan" / "plans").glob("*.json"))
+            other = next(file for file in files if file.name != os.path.basename(plan.finalist["file"]))
+            about = {"file": f"plans/{other.name}", "plan": other.stem, "step_ms": 2 * plan.finalist["step_ms"], "workspace_bytes": 64}
+            plan.finalists = [*plan.finalists[:1], {**plan.finalist, **about}]
+        for slack, number in ((3.0, 1), (0.5, 0)):
+            with torch_backend.options(memory_slack=slack):
+                self.assertEqual(plans.choose(), {})
+            self.assertTrue(all(plan.finalist is plan.finalists[number] for plan in used), torch_backend.choice())
+            self.close(once, self.results(module, compiled, [x]), 1e-5)
+            self.assertEqual(plans.workspace_bytes(), max(plan.step.workspace_bytes for plan in used))
+        # What cannot be built is left out.
+        for plan in used:
+            plan.finalists[1]["file"] = "plans/none.json"
+        with torch_backend.options(memory_slack=3.0):
+            self.assertEqual(set(plans.choose()), {plan.name for plan in used})
+        self.close(once, self.results(module, compiled, [x]), 1e-5)
 
     def test_dropout_can_stay_with_pytorch_and_keep_its_seeds(self):
         with torch_backend.options(dropout="pytorch"):

@@ -16,6 +16,12 @@ fn the_python_package_passes_its_tests() {
     passes("test_library.py");
 }
 
+/// The choice among finalists of plans that share a workspace.
+#[test]
+fn plans_are_chosen_together() {
+    passes("test_plans.py");
+}
+
 /// Two processes over loopback, gradients averaged between them, against one process and against NumPy in f64.
 #[test]
 fn two_processes_train_as_one() {

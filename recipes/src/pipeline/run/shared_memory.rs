@@ -128,3 +128,76 @@ fn given_tensors(execution: &Execution) -> Result<Vec<(usize, GivenTensor)>, Pip
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::load_str;
+    use crate::pipeline::oracle::small_sizes::with_small_sizes;
+    use crate::pipeline::oracle::tensors::inputs_to_compare;
+    use crate::pipeline::variants::programs::programs;
+    use kernels::pool::Pool;
+    use kernels::target::cpu::Cores;
+    use kernels::{KernelSpec, Toolchain};
+    use sdfg::Sdfg;
+    use sdfg::config::Configuration;
+    use sdfg::interpret::Tensors;
+
+    type Failure = Box<dyn std::error::Error>;
+
+    const HEAD: &str = "model: m\ndims: {n: 6, c: 5, o: 4}\ninputs: {x: [n, c]}\nparameters: {k: [o, c], v: [o]}\nsteps:\n  - \"t[n,o] = k[o,c] * \
+                        x[n,c] + v[o] * rsqrt(v[o] * v[o] + 1)\"\n  - \"y[n,o] = softmax(t[n,o], over: o)\"\n";
+    /// Gradients of given parameters, parameters that each step replaces, and what is computed of parameters once for all steps.
+    const RECIPES: [&str; 3] =
+        ["train: {upstream: y}\n", "  - \"l[] = y[n,o] * y[n,o]\"\noutputs: [l]\ntrain: {loss: l}\nupdate:\n  - \"sgd(rate: 0.5)\"\n", ""];
+
+    /// A plan of a program, with layouts and kernels drawn from a number.
+    fn drawn(program: &Sdfg, device: &Arc<dyn Device>, seed: u64) -> Result<Execution, Failure> {
+        let mut configuration = Configuration::default();
+        for (n, (_, _, unit)) in program.units().iter().enumerate() {
+            let spec = KernelSpec::new(program, unit)?;
+            let space = device.space(&spec)?;
+            configuration.kernels.insert(spec.name.clone(), space.config((seed * 1_000_003 + n as u64 * 7919) % space.count()));
+        }
+        Ok(Execution::new(program, &configuration, device)?)
+    }
+
+    /// The results of three steps, one after the other.
+    fn step(execution: &mut Execution, pool: &Pool, number: u64) -> Result<Tensors, Failure> {
+        execution.step(pool, 1, number, true)?;
+        Ok(execution.results()?)
+    }
+
+    #[test]
+    fn plans_compute_in_turns_what_they_compute_alone() -> Result<(), Failure> {
+        let (device, pool): (Arc<dyn Device>, Pool) = (Arc::new(Cores { toolchain: Toolchain::system()? }), Pool::new(1)?);
+        for end in RECIPES {
+            let recipe = load_str("m.yaml", &format!("{HEAD}{end}"), &[]).map_err(|errors| format!("{errors}"))?;
+            let made = programs(&recipe, false)?;
+            let all: Vec<Sdfg> =
+                [&made.unfused].into_iter().chain(made.variants.iter().map(|v| &v.program)).map(with_small_sizes).collect();
+            let given = inputs_to_compare(&all[0], 1)?;
+            let plans = || -> Result<Vec<Execution>, Failure> { (0..6).map(|n| drawn(&all[n as usize % all.len()], &device, n)).collect() };
+            let mut alone = Vec::new();
+            for mut execution in plans()? {
+                execution.load(&given)?;
+                alone.push((0..3).map(|number| step(&mut execution, &pool, number)).collect::<Result<Vec<_>, _>>()?);
+            }
+            let executions = plans()?;
+            let needed = executions.iter().map(|execution| execution.arena_bytes).max();
+            let mut shared = SharedMemory::of(&executions, &device)?;
+            let mut plans = executions.into_iter().map(|e| shared.load(e, &given)).collect::<Result<Vec<_>, _>>()?;
+            for number in 0..3 {
+                for (plan, alone) in plans.iter_mut().zip(&alone) {
+                    let found = plan.turn(&mut shared, |execution| step(execution, &pool, number))?;
+                    assert_eq!(found, alone[number as usize], "{end}: step {number}");
+                }
+            }
+            // One arena, and an input once in each layout in which some plan has it.
+            assert_eq!(Some(shared.arena.len()), needed);
+            let (of, times) = (|data: &str| shared.given.iter().filter(|(tensor, ..)| tensor.data == data).count(), plans.len());
+            assert!((1..times).contains(&of("x")) && plans.iter().all(|plan| plan.execution().arena.is_empty()), "{end}");
+        }
+        Ok(())
+    }
+}
