@@ -113,9 +113,10 @@ class Plan:
             with _alone(Options.cache()):
                 if not found.exists():
                     self._optimize(text)
-        self.finalists = json.loads(found.read_text(encoding="utf-8"))["finalists"]
-        if any("workspace_bytes" not in finalist for finalist in self.finalists):
-            raise MemletError(f"{found}: there is no C of a plan; optimize again with a longer budget")
+        finalists = json.loads(found.read_text(encoding="utf-8"))["finalists"]
+        self.finalists = [finalist for finalist in finalists if "workspace_bytes" in finalist]
+        if not self.finalists:
+            raise MemletError(f"{found}: there is no C of any of these plans; optimize again with a longer budget")
         if any(finalist["is_kept"] for finalist in self.finalists):
             # Its workspace is its own, and shares no memory with others.
             self.finalists = self.finalists[:1]

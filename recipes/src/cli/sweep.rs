@@ -148,20 +148,22 @@ impl MeasurementSession {
         }
     }
 
-    /// Keeps the first candidates that fit into memory at once, because they are timed in turns. Returns whether all fit.
+    /// Keeps the first candidates that fit into memory when they are timed in turns: one arena serves all, while each may have inputs and
+    /// parameters in layouts of its own. Returns whether all fit.
     pub fn together(&self, candidates: &mut Vec<Candidate>, say: &dyn Fn(&str)) -> Result<bool, PipelineError> {
-        let mut all = Bytes(0);
+        let (mut given, mut arena, mut all) = (Bytes(0), Bytes(0), Bytes(0));
         let mut fit = 0;
         for candidate in candidates.iter() {
             let step = expected(&candidate.program)?;
-            all = all + Bytes(step.given_bytes()) + Bytes(step.arena_bytes());
+            (given, arena) = (given + Bytes(step.given_bytes()), arena.max(Bytes(step.arena_bytes())));
+            all = given + arena;
             fit += usize::from(fit == 0 || self.memory.holds(all));
         }
         if fit == candidates.len() {
             return Ok(true);
         }
         for left in candidates.drain(fit..) {
-            say(&format!("{} is not timed: all plans at once would need {all} of memory and may have {}", left.name, self.memory.bytes()));
+            say(&format!("{} is not timed: all plans in turns would need {all} of memory and may have {}", left.name, self.memory.bytes()));
         }
         Ok(false)
     }

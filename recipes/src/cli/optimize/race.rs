@@ -411,11 +411,11 @@ impl<'a> PlanRace<'a> {
             let competing: Vec<&(usize, Finalist)> = all.iter().filter(|(n, _)| !wrong.contains(n)).collect();
             let costs: Vec<(f64, u64)> = competing.iter().map(|(_, f)| (f.step_ms, f.bytes(libraries))).collect();
             let found: Vec<&(usize, Finalist)> = front(&costs, slower).into_iter().map(|n| competing[n]).collect();
+            // Baselines were kept within other plans alone.
+            found.iter().try_for_each(|(n, _)| self.keep(&candidates[*n], None))?;
             let Some((n, _)) = found.iter().find(|(n, _)| !right.contains(n)) else {
                 return Ok(found.into_iter().map(|(_, finalist)| finalist.clone()).collect());
             };
-            // Baselines are kept with the plan alone.
-            self.keep(&candidates[*n], None)?;
             let set = if self.passes_full(&candidates[*n], candidates)? { &mut right } else { &mut *wrong };
             set.insert(*n);
         }

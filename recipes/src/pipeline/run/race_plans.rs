@@ -80,12 +80,12 @@ pub fn time_plans(
         times: RefCell<Vec<StepTimes>>,
     }
     let executions = candidates.iter().map(|candidate| Execution::of(candidate, device)).collect::<Result<Vec<_>, _>>()?;
-    let mut shared = SharedMemory::of(&executions, device)?;
+    // Declared before the plans, whose recordings refer to it, so that it is dropped after them.
+    let shared = RefCell::new(SharedMemory::of(&executions, device)?);
     let mut lanes = Vec::new();
     for execution in executions {
-        lanes.push(Lane { plan: RefCell::new(shared.load(execution, tensors)?), times: RefCell::default() });
+        lanes.push(Lane { plan: RefCell::new(shared.borrow_mut().load(execution, tensors)?), times: RefCell::default() });
     }
-    let shared = RefCell::new(shared);
     let protocol = Protocol { warmup: 1, least, budget: limit, behind: BEHIND, ..Protocol::default() };
     let watch = Watch::start();
     let timings = {
