@@ -52,7 +52,7 @@ impl std::fmt::Display for PlanChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let PlanChoice { memory_slack, step_ms, peak_bytes, fastest, fastest_ms, fastest_bytes } = self;
         let [own, theirs] = [peak_bytes, fastest_bytes].map(|bytes| significant(*bytes as f64 / 1e6));
-        let slack = 100.0 * memory_slack;
+        let slack = (1e4 * memory_slack).round() / 1e2;
         write!(
             f,
             "taken with --memory-slack {slack}% of the plans that were timed: {} ms a step, {own} MB at the peak",
