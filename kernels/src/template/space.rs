@@ -60,7 +60,8 @@ pub struct MeantTemplate {
 }
 
 impl MeantTemplate {
-    /// Whether a configuration is taken in the place of another one that means the same: layouts of the plan are kept where that is possible.
+    /// Whether a configuration is taken in the place of another one that means the same: layouts of the plan are kept where that is
+    /// possible.
     fn is_better_than(&self, other: &MeantTemplate) -> bool {
         match (self.relayouts.is_empty(), other.relayouts.is_empty()) {
             (true, false) => true,
@@ -240,7 +241,8 @@ fn numbers(space: &dyn ConfigSpace, held: &Held) -> Vec<u64> {
     numbers.into_iter().collect()
 }
 
-/// Containers that a configuration holds in another layout than `held`, and the bytes that are moved to give it these and to take them back.
+/// Containers that a configuration holds in another layout than `held`, and the bytes that are moved to give it these and to take them
+/// back.
 fn relayouts(spec: &KernelSpec, config: &KernelConfig, held: &Held) -> (Vec<String>, f64) {
     let other = |data: &&String| held.get(*data).is_some_and(|layout| Some(layout) != config.layouts.get(*data));
     let changed: Vec<String> = config.layouts.keys().filter(other).cloned().collect();
@@ -250,8 +252,8 @@ fn relayouts(spec: &KernelSpec, config: &KernelConfig, held: &Held) -> (Vec<Stri
     (changed, moved)
 }
 
-/// How much two templates differ: a schedule that one lacks counts as all of its dims and one more, a dim that is walked otherwise as two if
-/// others walk it, and as one if in other parts.
+/// How much two templates differ: a schedule that one lacks counts as all of its dims and one more, a dim that is walked otherwise as two
+/// if others walk it, and as one if in other parts.
 fn distance(asked: &ScheduleTemplate, other: &ScheduleTemplate) -> usize {
     let kinds = |attribute: &DimAttribute| match attribute {
         DimAttribute::Whole(kind) => vec![*kind],

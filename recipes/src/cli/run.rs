@@ -67,8 +67,8 @@ pub struct RunArgs {
     /// which is slow, or for a GPU's plan a plain kernel of this machine's cores, which needs a C compiler
     #[arg(long)]
     check: bool,
-    /// Run a kernel of the plan as a schedule template says, KERNEL='y[GRID,WARP];': in the most promising configuration that means it, after
-    /// a comparison with the f64 interpreter at small sizes, and beside the plan as it is. Can be given for several kernels
+    /// Run a kernel of the plan as a schedule template says, KERNEL='y[GRID,WARP];': in the most promising configuration that means it,
+    /// after a comparison with the f64 interpreter at small sizes, and beside the plan as it is. Can be given for several kernels
     #[arg(long = "template", value_name = "KERNEL=TEMPLATE")]
     templates: Vec<AskedTemplate>,
     /// Also print the tensors that are alive at the peak of the step, with their lifetimes

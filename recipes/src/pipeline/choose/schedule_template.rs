@@ -138,8 +138,8 @@ pub struct TemplatedKernel {
     pub plan_config: KernelConfig,
 }
 
-/// Puts a kernel of a candidate into the most promising configuration that means a template, after it has been compared with the interpreter
-/// at small sizes.
+/// Puts a kernel of a candidate into the most promising configuration that means a template, after it has been compared with the
+/// interpreter at small sizes.
 ///
 /// # Errors
 /// Kernels that the candidate lacks; templates that no configuration means; results that differ from the interpreter's.
