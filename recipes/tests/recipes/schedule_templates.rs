@@ -163,11 +163,11 @@ fn knobs_of_a_softmax_show_in_its_template() -> Result<(), Failure> {
 fn knobs_of_a_product_show_in_its_template() -> Result<(), Failure> {
     let program = program("mlp", Some("unfused"), &[])?;
     let units = program.units();
-    let products = units.iter().filter_map(|(_, _, unit)| match unit {
+    let mut products = units.iter().filter_map(|(_, _, unit)| match unit {
         Unit::Operation(o) if o.class() == sdfg::Class::Contraction => Some(unit),
         _ => None,
     });
-    let unit = products.into_iter().next().ok_or("there is no product")?;
+    let unit = products.next().ok_or("there is no product")?;
     let (spec, cores) = (KernelSpec::new(&program, unit)?, target::TargetInfo::find("cpu").ok_or("no cores")?.template);
     // hidden[u,b] = w1[u,i]·x[i,b], u=512, b=64, i=256: tiles of 128 rows, vectors along the 64 columns, 100 steps packed at once.
     let tiles = text_of(cores, &spec, &[("tile", "u:128,b:64"), ("depth", "100"), ("vector", "b")])?;

@@ -11,8 +11,8 @@ use crate::tiles::{expanded, is_tiled};
 use sdfg::Unit;
 use sdfg::config::KernelConfig;
 
-/// The template of a kernel under a configuration; `None` where a library has it, where several kernels are launched as one, and for kernels
-/// in the streaming form: what their rows hand over has no word in the grammar.
+/// The template of a kernel under a configuration; `None` where a library has it, where several kernels are launched as one, and for
+/// kernels in the streaming form: what their rows hand over has no word in the grammar.
 ///
 /// # Errors
 /// Knobs that the kernel does not have; scopes that cannot be generated.
