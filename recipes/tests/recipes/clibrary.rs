@@ -78,6 +78,7 @@ fn plan(name: &str, program: Sdfg, n: u64, packed: bool, device: &dyn Device) ->
         partial_fusion: None,
         barred: vec![],
         refused: None,
+        choice: None,
         chosen,
         baselines: vec![],
     })

@@ -97,6 +97,7 @@ fn plan(text: &str, variant: Option<usize>, device: &Arc<dyn Device>, target: Ta
         partial_fusion: None,
         barred: vec![],
         refused: None,
+        choice: None,
         chosen,
         baselines: vec![],
     })
