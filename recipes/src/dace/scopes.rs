@@ -287,7 +287,11 @@ impl<'a> DrawnUnit<'a> {
     }
 
     fn edge(&mut self, from: NodeId, to: NodeId, edge: &Edge) -> Result<(), DaceError> {
-        let whole = !self.is_write(from, edge) && self.picked.contains(&edge.memlet.data);
+        let whole = match self.state.node(to) {
+            // A tasklet may pick elements of a container beside the one that it is given.
+            Some(Node::Tasklet(_)) => self.is_picked(&edge.memlet)?,
+            _ => !self.is_write(from, edge) && self.picked.contains(&edge.memlet.data),
+        };
         let memlet = self.memlet(&edge.memlet, whole)?;
         let end = |unit: &mut Self, node: NodeId, connector: &str, written: bool| match unit.state.node(node) {
             Some(Node::Tasklet(_)) => Some(names::connector(connector, written)),

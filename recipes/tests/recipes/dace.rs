@@ -13,7 +13,13 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// Every edge joins connectors that its nodes have, every memlet moves an array that there is, and no state has a cycle.
+/// Whether a memlet moves one element.
+fn is_point(memlet: &Value) -> bool {
+    memlet["subset"]["ranges"].as_array().is_some_and(|ranges| ranges.iter().all(|range| range["start"] == range["end"]))
+}
+
+/// Every edge joins connectors that its nodes have, every memlet moves an array that there is, tasklets pick elements of what is more than
+/// one and of nothing else, and no state has a cycle.
 fn check(sdfg: &Value) -> Result<usize, Failure> {
     let arrays = sdfg["attributes"]["_arrays"].as_object().ok_or("arrays")?;
     let states = sdfg["nodes"].as_array().ok_or("states")?;
@@ -39,6 +45,12 @@ fn check(sdfg: &Value) -> Result<usize, Failure> {
             if let Some(data) = memlet["data"].as_str() {
                 let (rank, shape) = (&memlet["subset"]["ranges"], &arrays[data]["attributes"]["shape"]);
                 assert_eq!(rank.as_array().map(Vec::len), shape.as_array().map(Vec::len), "{memlet}");
+            }
+            if text(&nodes[to], "type") == "Tasklet" && memlet["data"].is_string() {
+                let code = text(&nodes[to]["attributes"]["code"], "string_data");
+                let picks = code.contains(&format!("{}[", text(edge, "dst_connector")));
+                assert!(is_point(memlet) || picks, "`{code}` is given all of {memlet} as one number");
+                assert!(!is_point(memlet) || !picks, "`{code}` picks of one number, {memlet}");
             }
             after.entry(from).or_default().push(to);
             waiting[to] += 1;
