@@ -10,7 +10,6 @@ use super::replaced::{Replaced, Values, exchange};
 use super::restore::SavedInputs;
 use super::streams::{put, schedule, used};
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::tensors::results;
 use crate::timings::{CommandPhase, during};
 use bench::memory::MemoryMap;
 use kernels::constant::new_parameters;
@@ -19,7 +18,7 @@ use kernels::executable::Resources;
 use kernels::pool::{Pool, Working};
 use kernels::{Executable, KernelSpec, MemberTimes, OnChipMemory, RunContext};
 use sdfg::config::{Configuration, KernelConfig};
-use sdfg::interpret::{Run, Tensors};
+use sdfg::interpret::Run;
 use sdfg::{Direction, Sdfg};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -123,8 +122,8 @@ impl Execution {
         Execution::on(1, program, configuration, device)
     }
 
-    /// Compiles every kernel and plans memory, which is taken when tensors are loaded, in the order of kernels that needs the least of it. Kernels that can do so write results in
-    /// place of inputs that are no longer read.
+    /// Compiles every kernel and plans memory in the order of kernels that needs the least of it. Kernels that can do so write results in
+    /// place of inputs that are no longer read. Memory is taken when tensors are loaded.
     fn on(streams: usize, program: &Sdfg, configuration: &Configuration, device: &Arc<dyn Device>) -> Result<Self, PipelineError> {
         let Assembly { launches, once, needed_once, slots, arena_bytes, boundary, memory, map, replaced } =
             during(CommandPhase::Compile, || assemble(program, configuration, device, streams, Results::InArena))?;
@@ -198,19 +197,6 @@ impl Execution {
     pub fn restart(&mut self) -> Result<bool, PipelineError> {
         self.loaded.put_back(&mut self.slots)?;
         Ok(!self.replaced.is_empty())
-    }
-
-    /// Outputs and gradients of the last step, in the recipe's dim order.
-    pub fn results(&self) -> Result<Tensors, PipelineError> {
-        let mut found = Tensors::new();
-        for container in results(&self.program) {
-            // After a step, the value of the next one lies where the parameter does.
-            let held = container.replaces.as_ref().unwrap_or(&container.name);
-            if let Some(tensor) = self.boundary_tensor(container, held)? {
-                found.insert(container.name.clone(), tensor);
-            }
-        }
-        Ok(found)
     }
 
     /// Names and passes of the launches, in order.

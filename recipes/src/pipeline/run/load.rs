@@ -1,11 +1,11 @@
-//! Takes memory for a plan's tensors, and puts inputs and parameters into it.
+//! Takes memory for a plan's tensors, puts inputs and parameters into it, and reads results.
 
 use super::execute::Execution;
 use super::launch::{Slot, SlotPlace};
 use super::once::{DoneOnce, Once};
 use super::replaced::Values;
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::tensors::given;
+use crate::pipeline::oracle::tensors::{given, results};
 use kernels::constant::new_parameters;
 use ndarray::{ArrayD, IxDyn, SliceInfoElem};
 use sdfg::interpret::Tensors;
@@ -55,6 +55,19 @@ impl Execution {
         Ok(packed)
     }
 
+    /// Outputs and gradients of the last step, in the recipe's dim order.
+    pub fn results(&self) -> Result<Tensors, PipelineError> {
+        let mut found = Tensors::new();
+        for container in results(&self.program) {
+            // After a step, the value of the next one lies where the parameter does.
+            let held = container.replaces.as_ref().unwrap_or(&container.name);
+            if let Some(tensor) = self.boundary_tensor(container, held)? {
+                found.insert(container.name.clone(), tensor);
+            }
+        }
+        Ok(found)
+    }
+
     /// Takes memory for the arena, and for all tensors outside it, where there is none yet or what was needed once was given back.
     pub(super) fn take_memory(&mut self) -> Result<(), PipelineError> {
         for Slot { bytes, place, .. } in &mut self.slots {
@@ -72,6 +85,15 @@ impl Execution {
     }
 }
 
+/// The containers that hold inputs and parameters in memory, each with the tensors that it is put together from.
+pub(super) fn stored(program: &Sdfg) -> BTreeMap<&str, Vec<&Container>> {
+    let mut stored: BTreeMap<&str, Vec<&Container>> = BTreeMap::new();
+    for container in given(program) {
+        stored.entry(container.view.as_ref().map_or(&container.name, |view| &view.of)).or_default().push(container);
+    }
+    stored
+}
+
 /// Calls `each` with inputs and parameters and the container that stores them, one at a time: tensors that are parts of one are put
 /// together.
 fn each_whole_tensor(
@@ -80,15 +102,12 @@ fn each_whole_tensor(
     mut each: impl FnMut(&Container, &ArrayD<f64>) -> Result<(), PipelineError>,
 ) -> Result<(), PipelineError> {
     let tensor = |name: &str| tensors.get(name).ok_or_else(|| PipelineError::Internal(format!("`{name}` was not given")));
-    let mut parts: BTreeMap<&str, Vec<&Container>> = BTreeMap::new();
-    for container in given(program) {
-        match &container.view {
-            None => each(container, tensor(&container.name)?)?,
-            Some(view) => parts.entry(&view.of).or_default().push(container),
-        }
-    }
-    for (of, parts) in parts {
+    for (of, parts) in stored(program) {
         let Some(parent) = program.containers.get(of) else { continue };
+        if parts.iter().all(|part| part.view.is_none()) {
+            each(parent, tensor(of)?)?;
+            continue;
+        }
         let mut whole = ArrayD::zeros(IxDyn(&program.shape_of(of)?));
         for part in parts {
             whole.slice_mut(window(program, part)?.as_slice()).assign(tensor(&part.name)?);

@@ -309,8 +309,8 @@ impl Timed {
 }
 
 /// Runs the last race: candidates that may turn out to be the best, and candidates after those in `first`, which have no times yet. Many
-/// plans share its time, so that each may have few: those that these do not tell apart run once more. With `slower`, lean plans that take at
-/// most this much longer run as well. `time` is given plans and where the baselines are among them, which follow the `contenders`.
+/// plans share its time, so that each may have few: those that these do not tell apart run once more. With `slower`, lean plans that take
+/// at most this much longer run as well. `time` is given plans and where the baselines are among them, which follow the `contenders`.
 pub fn finals(
     (candidates, contenders): (&[Candidate], usize),
     first: Vec<Timed>,

@@ -6,11 +6,11 @@
 
 use super::execute::Execution;
 use super::launch::{Slot, SlotPlace};
+use super::load::stored;
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::tensors::given;
 use kernels::device::{Device, DeviceMemory};
 use sdfg::interpret::Tensors;
-use sdfg::{Dtype, Layout};
+use sdfg::{Container, Dtype, Layout};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -110,18 +110,16 @@ fn given_tensors(execution: &Execution) -> Result<Vec<(usize, GivenTensor)>, Pip
     let program = &execution.program;
     let is_written = |slot: &usize| execution.launches.iter().flat_map(|l| &l.arguments).any(|(at, written)| *written && at == slot);
     let own: BTreeSet<usize> = execution.replaced.iter().flat_map(|r| r.slots).chain(execution.needed_once.iter().copied()).collect();
-    let mut parts: BTreeMap<&str, Vec<(String, Vec<i64>)>> = BTreeMap::new();
-    for container in given(program) {
-        let of = container.view.as_ref().map_or(&container.name, |view| &view.of);
-        let offsets = container.view.iter().flat_map(|view| &view.offsets);
-        let offsets = offsets.map(|offset| offset.eval(&program.sizes)).collect::<Result<Vec<_>, _>>()?;
-        parts.entry(of).or_default().push((container.name.clone(), offsets));
-    }
     let mut found = Vec::new();
-    for (data, parts) in parts {
+    for (data, parts) in stored(program) {
         let (Some(container), Some(slot)) = (program.containers.get(data), execution.boundary.get(data)) else { continue };
         let Some(Slot { layout, bytes, place: SlotPlace::Held(_), .. }) = execution.slots.get(*slot) else { continue };
         if !own.contains(slot) && !is_written(slot) {
+            let part = |part: &Container| -> Result<(String, Vec<i64>), PipelineError> {
+                let offsets = part.view.iter().flat_map(|view| &view.offsets).map(|offset| offset.eval(&program.sizes));
+                Ok((part.name.clone(), offsets.collect::<Result<_, _>>()?))
+            };
+            let parts = parts.into_iter().map(part).collect::<Result<Vec<_>, _>>()?;
             let tensor = GivenTensor { data: data.to_string(), dtype: container.dtype, layout: layout.clone(), bytes: *bytes, parts };
             found.push((*slot, tensor));
         }
