@@ -68,8 +68,9 @@ pub(crate) fn template(
 /// How each dim of an operator is walked.
 fn attributes(operators: &KernelOperators, nest: &LoopNest, meaning: &dyn LoopMeaning, operator: &str, made: &Made) -> Vec<DimAttribute> {
     let own = operators.get(operator).map_or(&[][..], |o| &o.dims);
-    let mut dims: IndexMap<&str, (u64, Vec<(AttributeKind, u64)>)> =
-        own.iter().map(|(index, count)| (index.as_str(), (*count, vec![]))).collect();
+    // Iterations of each dim, and its levels from outer to inner.
+    type Walked = (u64, Vec<(AttributeKind, u64)>);
+    let mut dims: IndexMap<&str, Walked> = own.iter().map(|(index, count)| (index.as_str(), (*count, vec![]))).collect();
     let mut walk = |each: &ForLoop, parts: Vec<(AttributeKind, u64)>| {
         let index = operators.walked_by(&each.index);
         let Some((index, count)) = operators.index(index).and_then(|(place, count)| Some((operators.named(place)?, count))) else { return };

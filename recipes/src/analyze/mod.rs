@@ -9,6 +9,7 @@ mod apart;
 mod covers;
 mod display;
 pub mod memory;
+pub mod schedule_template;
 pub mod stitching;
 
 pub use apart::{COMPOSITION, Holders, RefusedPair, refusals};

@@ -3,10 +3,10 @@
 use super::out::{out, outln};
 use super::place::{NamePlace, place};
 use super::schedule_template;
+use crate::analyze::schedule_template::{PlanKernel, PlanTemplate};
 use crate::analyze::{Holders, RefusedPair, refusals};
 use crate::pipeline::PipelineError;
 use crate::pipeline::choose::plan::Plan;
-use crate::pipeline::choose::schedule_template::{PlanKernel, PlanTemplate};
 use crate::pipeline::run::candidate::Candidate;
 use crate::pipeline::run::candidate::Exchange;
 use crate::pipeline::variants::gemm_fusion::GemmFusion;

@@ -1,8 +1,8 @@
 //! Prints schedule templates: those of a kernel's configurations, and kernels that run as a template says.
 
 use super::out::outln;
+use crate::analyze::schedule_template::TemplatedKernel;
 use crate::pipeline::PipelineError;
-use crate::pipeline::choose::schedule_template::TemplatedKernel;
 use bench::unit::{Bytes, significant};
 use kernels::template::{ScheduleTemplate, TemplateSpace};
 

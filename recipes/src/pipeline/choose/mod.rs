@@ -4,7 +4,6 @@ pub mod multi_device;
 pub mod partial_fusion_search;
 pub mod plan;
 pub mod reselect_in_step;
-pub mod schedule_template;
 pub mod solve;
 pub mod sweep_all;
 
