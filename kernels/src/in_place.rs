@@ -115,7 +115,7 @@ fn reaches_once(nest: &LoopNest, group: &LoopGroup, element: &Element) -> bool {
         }
     }
     let sequential: BTreeSet<&str> = nest.sequential().map(|l| l.index.as_str()).collect();
-    let walked = nest.outer.iter().chain(&group.loops).filter(|l| l.count > 1);
+    let walked = nest.outer.iter().chain(&group.loops).filter(|l| l.count > 1 && !nest.divides_steps(&l.index));
     // A group that waits for the last of the iterations in order runs once for all of them.
     walked.map(|l| l.index.as_str()).all(|index| seen.contains(index) || group.last && sequential.contains(index))
 }

@@ -3,7 +3,7 @@
 use crate::emit::dialect::TargetDialect;
 use crate::emit::printer::{PrintedLoops, Printer};
 use crate::emit::reduction::{Reduction, nan_seen};
-use crate::emit::scalar::{Reciprocal, combined, constant, value};
+use crate::emit::scalar::{Reciprocal, combined, constant, integer, value};
 use crate::error::KernelError;
 use crate::loopnest::{Element, LoopGroup, MemorySpace, NestStatement};
 use indexmap::IndexSet;
@@ -174,6 +174,11 @@ impl<D: TargetDialect> Printer<'_, D> {
             self.line(depth + 1, format!("const int64_t {index} = first_lane + lane;"));
         } else {
             let count = self.count(&each.index, each.count);
+            // Rows that an earlier step has made stay as they are.
+            let from = match self.nest.first_made(&each.index) {
+                Some(first) => integer(&first, self),
+                None => from.to_string(),
+            };
             let map = if each.map.is_empty() { String::new() } else { format!(" /* {} */", each.map.replace("*/", "")) };
             let to = to.map_or(count, str::to_string);
             self.line(depth, format!("for (int64_t {index} = {from}; {index} < {to}; ++{index}) {{{map}"));

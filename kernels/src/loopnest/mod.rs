@@ -6,10 +6,12 @@
 pub mod matmul_pattern;
 pub mod partition;
 pub mod streaming;
+mod strip;
 
 use crate::processor::PanelBlock;
 use indexmap::IndexMap;
 use sdfg::{Combine, Dtype, Expr, Scalar};
+pub use strip::{KeptRows, Strip};
 
 /// How the iterations of a loop are spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,8 @@ pub enum Tag {
     /// Innermost, in vector registers.
     Vector,
     Sequential,
+    /// The steps of a [`Strip`], which one worker walks in order: each finds rows that the one before has kept.
+    Step,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,6 +143,15 @@ pub struct Border {
     pub fill: u64,
 }
 
+impl Border {
+    /// Elements of a window of `extent` before the picture, and how many lie inside.
+    pub fn inside(&self, extent: i64) -> (Expr, Expr) {
+        let before = (Expr::Int(0) - self.start.clone()).max(Expr::Int(0)).min(Expr::Int(extent));
+        let end = (Expr::Int(self.size) - self.start.clone()).min(Expr::Int(extent)).max(Expr::Int(0));
+        (before.clone(), (end - before).max(Expr::Int(0)))
+    }
+}
+
 /// How matrix products are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GemmPlan {
@@ -162,7 +175,7 @@ pub struct GemmPlan {
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoopNest {
     pub name: String,
-    /// From outer to inner; at most one is a `Block`. Those that are `Sequential` come last: they run within one point.
+    /// From outer to inner; at most one is a `Block`. Those that are `Sequential` or a `Step` come last: they run within one point.
     pub outer: Vec<ForLoop>,
     /// Outer indices that are walked in tiles.
     pub tiles: Vec<Tile>,
@@ -178,6 +191,8 @@ pub struct LoopNest {
     pub reuses: IndexMap<String, String>,
     /// Windows whose parts outside the picture are filled once they are made; products compute what lies inside.
     pub borders: Vec<Border>,
+    /// Steps that keep rows of intermediate results for one another.
+    pub strip: Option<Strip>,
     /// Lines about where the kernel comes from.
     pub about: Vec<String>,
 }
@@ -206,7 +221,7 @@ impl LoopNest {
 
     /// The outer loops whose points the cores share.
     pub fn shared(&self) -> impl DoubleEndedIterator<Item = &ForLoop> + Clone {
-        self.outer.iter().filter(|l| l.tag != Tag::Sequential)
+        self.outer.iter().filter(|l| !matches!(l.tag, Tag::Sequential | Tag::Step))
     }
 
     /// The outer loops that run within one point.

@@ -23,14 +23,21 @@ impl PartitionedNest {
         let outermost = nest.shared().find(|l| nest.steps(l) > 1);
         let points = nest.points();
         // The position along the index as subscripts have it, and how many positions there are.
-        let found = outermost.map(|outer| match nest.tiles.iter().find(|t| t.outer == outer.index) {
+        // Of strips of steps the positions are those of all their tiles.
+        let in_strips = |outer: &super::ForLoop| nest.strip.as_ref().filter(|strip| strip.strips == outer.index);
+        let walked = |outer: &super::ForLoop| in_strips(outer).map_or(outer.index.clone(), |strip| strip.steps.clone());
+        let found = outermost.map(|outer| match nest.tiles.iter().find(|t| t.outer == walked(outer)) {
             Some(tile) => {
                 let start = Expr::sym(tile.outer.as_str()) * Expr::sym(Tile::symbol(&tile.index));
-                (start + Expr::sym(tile.index.as_str()), PartitionIndex { size: tile.count, step: tile.size }, nest.steps(outer))
+                let each = in_strips(outer).map_or(1, |strip| strip.each);
+                (start + Expr::sym(tile.index.as_str()), PartitionIndex { size: tile.count, step: tile.size * each }, nest.steps(outer))
             }
             None => {
-                let step = if outer.tag == Tag::Block { nest.lanes } else { 1 };
-                (Expr::sym(outer.index.as_str()), PartitionIndex { size: outer.count, step }, nest.steps(outer))
+                let of_strip = in_strips(outer).map(|strip| strip.each);
+                let step = of_strip.unwrap_or(if outer.tag == Tag::Block { nest.lanes } else { 1 });
+                let index = walked(outer);
+                let size = nest.outer.iter().find(|l| l.index == index).map_or(outer.count, |l| l.count);
+                (Expr::sym(index), PartitionIndex { size, step }, nest.steps(outer))
             }
         });
         let position = found.as_ref().map(|(position, ..)| position);

@@ -90,6 +90,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         tensors,
         reuses: IndexMap::new(),
         borders: vec![],
+        strip: None,
         about,
     })
 }

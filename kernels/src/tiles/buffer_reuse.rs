@@ -18,6 +18,8 @@ struct Slot {
 pub fn reused(nest: &LoopNest) -> IndexMap<String, String> {
     let elements = |tensor: &NestTensor| tensor.shape.iter().product::<i64>();
     let locals = nest.tensors.iter().filter(|(_, t)| t.space == MemorySpace::Local && t.stored && !t.shape.is_empty());
+    // What the next step finds must last.
+    let locals = locals.filter(|(data, _)| !nest.keeps_rows(data));
     let mut born: Vec<(usize, usize, &str, i64)> = Vec::new();
     for (data, tensor) in locals {
         let uses = |g: &LoopGroup| g.statements.iter().any(|s| s.write.data == *data || s.reads.iter().any(|(_, e)| e.data == *data));

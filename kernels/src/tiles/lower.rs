@@ -10,7 +10,7 @@ use crate::error::KernelError;
 use crate::kernel::{KernelSpec, unsupported};
 use crate::loopnest::matmul_pattern::{is_product, is_windowed};
 use crate::loopnest::streaming::{is_streamed, localized};
-use crate::loopnest::{Element, ForLoop, GemmPlan, LoopGroup, LoopNest, MemorySpace, NestStatement, NestTensor, Tag, Tile};
+use crate::loopnest::{Element, ForLoop, GemmPlan, LoopGroup, LoopNest, MemorySpace, NestStatement, NestTensor, Strip, Tag, Tile};
 use crate::maps::flatten::{Flat, Flattened, IndexRange, reductions, statements};
 use crate::maps::lower::{ROW_LANES, after, hold};
 use crate::processor::PanelBlock;
@@ -46,7 +46,8 @@ pub fn on_cores(spec: &KernelSpec) -> Result<(), KernelError> {
 /// packed at once), `arithmetic` (`f32`: factors of bf16 are widened, not multiplied as pairs), `columns` (`across`: results
 /// are neighbours along rows of a product, not along its columns), `vector` (indices, the first of which that a group has is
 /// its innermost), `first` (the outer index whose tiles are walked outermost), `reduce` (`sequential` or `private`), `form` (`direct`:
-/// products read their factors where they lie; `streaming`: see [`crate::loopnest::streaming`]), `winograd` (`2`, `4`: results along each
+/// products read their factors where they lie; `layers`: windows of several layers overlap; `rows`: steps of a strip keep their rows;
+/// `streaming`: see [`crate::loopnest::streaming`]), `strip` (`p:14`: rows of a strip, of the form `rows`), `winograd` (`2`, `4`: results along each
 /// dim of a tile of Winograd's form, which some convolutions have).
 ///
 /// # Errors
@@ -85,11 +86,18 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         return Err(knob_error("winograd", form, "2 and 4, if the program allows it"));
     }
     let found = layers::layers(&flattened).filter(|_| layers::is_wanted(config));
+    if layers::rows::is_wanted(config) && found.is_none() {
+        return Err(unsupported(spec, "it has no layers that hand windows over, of which the form `rows` could keep any"));
+    }
     let (sequential, direct) = mark(spec, config, &mut flattened, (private, found.is_some()))?;
     let (is_layers, folds) = (found.is_some(), found.unwrap_or_default());
     let sizes = sizes(&flattened.outer, config.knobs.get("tile"))
         .map_err(|value| knob_error("tile", &value, "index:iterations, separated by commas, for outer indices"))?;
-    let of_tile = flattened.outer.iter().zip(&sizes).map(|(range, size)| (range.index.clone(), *size)).collect();
+    let of_tile: BTreeMap<String, i64> = flattened.outer.iter().zip(&sizes).map(|(r, size)| (r.index.clone(), *size)).collect();
+    let strip = match layers::rows::wanted(spec, config, &flattened, &folds)? {
+        Some((index, rows)) => layers::rows::strip(spec, &flattened, &folds, (&index, rows), of_tile.get(&index).copied().unwrap_or(1))?,
+        None => None,
+    };
     let without = layers::fold(&mut flattened, &folds, &of_tile);
     let Flattened { outer, mut statements, mut tensors, about } = flattened;
 
@@ -105,16 +113,26 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
     }
 
     // Loops over tiles and over single points are outside; indices within a tile join the inner loops.
-    let (mut shared, mut ordered, mut tiles, mut within) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut shared, mut ordered, mut in_steps, mut tiles, mut within) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut with: BTreeMap<String, Expr> = BTreeMap::new();
     for (range, size) in outer.iter().zip(&sizes) {
         let in_order = sequential.contains(&range.index);
         let tag = if in_order { Tag::Sequential } else { Tag::Core };
-        let loops = if in_order { &mut ordered } else { &mut shared };
         if *size < range.count {
             let steps = (range.count + size - 1) / size;
             let name = if *size == 1 { range.index.clone() } else { format!("{}.tile", range.index) };
-            loops.push(ForLoop { index: name.clone(), tag, count: steps, map: range.map.clone() });
+            match strip.as_ref().filter(|strip| strip.steps == name) {
+                None => {
+                    let of_tiles = ForLoop { index: name.clone(), tag, count: steps, map: range.map.clone() };
+                    if in_order { ordered.push(of_tiles) } else { shared.push(of_tiles) }
+                }
+                Some(_) if in_order => return Err(unsupported(spec, format!("`{}` is summed over, which keeps no rows", range.index))),
+                Some(strip) => {
+                    let strips = (steps + strip.each - 1) / strip.each;
+                    shared.push(ForLoop { index: strip.strips.clone(), tag: Tag::Core, count: strips, map: range.map.clone() });
+                    in_steps.push(ForLoop { index: name.clone(), tag: Tag::Step, count: steps, map: range.map.clone() });
+                }
+            }
             if *size > 1 {
                 let start = Expr::sym(name.as_str()) * Expr::sym(Tile::symbol(&range.index));
                 with.insert(range.index.clone(), start + Expr::sym(range.index.as_str()));
@@ -130,14 +148,19 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
             return Err(knob_error("first", first, &outer.iter().map(|r| r.index.as_str()).collect::<Vec<_>>().join(", ")));
         }
         // One that is within a single tile has no loop outside.
-        if let Some(at) = shared.iter().position(|l: &ForLoop| l.index == first || l.index == format!("{first}.tile")) {
+        if let Some(at) = shared.iter().position(|l: &ForLoop| [first.into(), format!("{first}.tile"), format!("{first}.strip")].contains(&l.index)) {
             shared[..=at].rotate_right(1);
         }
     }
+    if strip.is_some() && !ordered.is_empty() {
+        return Err(unsupported(spec, "it adds up over outer indices, beside which it keeps no rows"));
+    }
     shared.extend(ordered);
+    shared.extend(in_steps);
     let narrow = |data: &str| tensors.get(data).is_some_and(|t| t.dtype == Dtype::Bf16);
     let narrow = statements.iter().filter(|f| f.is_gemm).flat_map(|f| &f.statement.reads).any(|(_, e)| narrow(&e.data));
     widen(&mut statements, &mut tensors, &within, &sequential, &folds);
+    let strip = strip.map(|strip| layers::rows::in_tiles(strip, &statements));
     let mut borders = Vec::new();
     for (n, Flat { statement, .. }) in statements.iter_mut().enumerate() {
         if let Some(without) = without.get(&n) {
@@ -169,6 +192,10 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         let innermost = vectors.iter().find(|v| loops.iter().any(|l| l.index == **v));
         loops.sort_by_key(|l| innermost == Some(&l.index));
         if let Some(last) = loops.last_mut() {
+            let of_rows = |strip: &Strip| strip.rows.iter().any(|rows| rows.index == last.index);
+            if !is_gemm && strip.as_ref().is_some_and(of_rows) {
+                return Err(unsupported(spec, format!("vectors of `{}` run along rows that it keeps; choose another `vector`", statement.write.data)));
+            }
             last.tag = Tag::Vector;
         }
         let earliest = groups.iter().enumerate().map(|(n, g)| after(n, g, &statement, &tensors).max(stage(n, g, &statement, is_gemm)));
@@ -187,7 +214,7 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
     hold(&groups, &mut tensors);
     let gemm = Some(GemmPlan { block: PanelBlock::native(), depth, narrow, pairs, across, direct, layers: is_layers });
     let (name, lanes, reuses) = (spec.name.clone(), ROW_LANES, IndexMap::new());
-    let nest = LoopNest { name, outer: shared, tiles, gemm, vectors, lanes, groups, tensors, reuses, borders, about };
+    let nest = LoopNest { name, outer: shared, tiles, gemm, vectors, lanes, groups, tensors, reuses, borders, strip, about };
     let nest = if is_streamed(config) { localized(nest) } else { nest };
     Ok(LoopNest { reuses: buffer_reuse::reused(&nest), ..nest })
 }

@@ -13,7 +13,7 @@ pub(crate) mod windows;
 mod winograd_forms;
 
 pub use contraction::expanded;
-pub use layers::LayerSpace;
+pub use layers::{LayerFlop, LayerSpace};
 pub use lower::lower;
 pub use space::{TileSpace, Tiles};
 
@@ -56,8 +56,13 @@ pub fn scaled(config: &KernelConfig, from: &KernelSpec, to: &KernelSpec) -> Kern
         Some(format!("{index}:{scaled}"))
     };
     let tile: Option<Vec<String>> = knob.split(',').filter(|p| !p.is_empty()).map(scale).collect();
-    match tile {
-        Some(tile) => KernelConfig { knobs: config.knobs.clone().with("tile", tile.join(",")), ..config.clone() },
-        None => config.clone(),
+    let Some(tile) = tile else { return config.clone() };
+    let mut knobs = config.knobs.clone().with("tile", tile.join(","));
+    // Strips keep two steps at least, without which they keep no rows.
+    if let Some((index, strip)) = config.knobs.get("strip").and_then(|strip| Some((strip.split_once(':')?.0, scale(strip)?))) {
+        let of_step = tile.iter().find_map(|part| part.strip_prefix(&format!("{index}:"))).and_then(|size| size.parse().ok()).unwrap_or(1);
+        let rows = strip.rsplit(':').next().and_then(|rows| rows.parse::<i64>().ok()).unwrap_or(1);
+        knobs = knobs.with("strip", format!("{index}:{}", rows.max(2 * of_step)));
     }
+    KernelConfig { knobs, ..config.clone() }
 }

@@ -12,7 +12,7 @@ use sdfg::{Binary, Direction, Expr, Fill, IndexKind, Op, Operand, Operation, Rol
 use transforms::{CrossLayerReuse, DriverOptions, Percent, run_pipeline};
 
 /// A program of layers that is being written.
-struct Layers {
+pub struct Layers {
     program: Sdfg,
     state: StateId,
 }
@@ -27,7 +27,7 @@ fn operand(connector: &str, data: &str, subscripts: &str) -> Operand {
 }
 
 impl Layers {
-    fn new(sizes: &[(&str, i64)], inputs: &[(&str, &[&str])], transients: &[(&str, &[&str])], outputs: &[(&str, &[&str])]) -> Self {
+    pub fn new(sizes: &[(&str, i64)], inputs: &[(&str, &[&str])], transients: &[(&str, &[&str])], outputs: &[(&str, &[&str])]) -> Self {
         let mut program = common::program(sizes);
         for (role, all) in [(Role::Input, inputs), (Role::Transient, transients), (Role::Output, outputs)] {
             all.iter().for_each(|(name, dims)| common::heap(&mut program, name, dims, role));
@@ -38,7 +38,7 @@ impl Layers {
     }
 
     /// `out = Σ a · b`.
-    fn product(mut self, name: &str, indices: &str, out: (&str, &str), a: (&str, &str), b: (&str, &str)) -> Self {
+    pub fn product(mut self, name: &str, indices: &str, out: (&str, &str), a: (&str, &str), b: (&str, &str)) -> Self {
         let indices: IndexMap<String, String> = indices.split(',').map(|i| (i.to_string(), i.to_string())).collect();
         let op = Op::Contraction { scale: Scalar::Const(1.0) };
         let (inputs, outputs) = (vec![operand("a", a.0, a.1), operand("b", b.0, b.1)], vec![operand("out", out.0, out.1)]);
@@ -48,7 +48,7 @@ impl Layers {
     }
 
     /// `out = relu(t + b)`, and plus `more`.
-    fn relu(mut self, out: &str, dims: &[&str], t: &str, (b, of): (&str, &[&str]), more: Option<&str>) -> Self {
+    pub fn relu(mut self, out: &str, dims: &[&str], t: &str, (b, of): (&str, &[&str]), more: Option<&str>) -> Self {
         let code = Scalar::binary(Binary::Max, v(t) + v(b), c(0.0));
         let mut reads = vec![common::at(t, dims), common::at(b, of)];
         reads.extend(more.map(|more| common::at(more, dims)));
@@ -60,7 +60,7 @@ impl Layers {
     }
 
     /// The one kernel that all layers become, with what it refers to.
-    fn fused(&self) -> (Sdfg, Unit) {
+    pub fn fused(&self) -> (Sdfg, Unit) {
         let pass = CrossLayerReuse { recompute: Percent(10_000_000), ..CrossLayerReuse::default() };
         let outcome = run_pipeline(&self.program, &[&pass], &DriverOptions::default()).expect("a pass");
         let units = outcome.program.units();
@@ -70,11 +70,11 @@ impl Layers {
     }
 }
 
-const IMAGE: [&str; 4] = ["n", "o", "h", "w"];
-const RESULT: [&str; 4] = ["n", "f", "p", "q"];
+pub const IMAGE: [&str; 4] = ["n", "o", "h", "w"];
+pub const RESULT: [&str; 4] = ["n", "f", "p", "q"];
 
 /// 1×1 or 3×3, then a window; bias and rectifier after each.
-fn straight(sizes: &[(&str, i64)], first: &str, rows: &str, columns: &str, residual: bool) -> Layers {
+pub fn straight(sizes: &[(&str, i64)], first: &str, rows: &str, columns: &str, residual: bool) -> Layers {
     let mut all =
         vec![("n", 2), ("c", 5), ("h", 9), ("w", 11), ("o", 8), ("f", 16), ("p", 9), ("q", 11), ("r", 3), ("s", 3), ("a", 1), ("b", 1)];
     all.retain(|(dim, _)| sizes.iter().all(|(other, _)| other != dim));
@@ -98,7 +98,7 @@ fn straight(sizes: &[(&str, i64)], first: &str, rows: &str, columns: &str, resid
     .relu("y", &RESULT, "z", ("b2", &["f"]), None)
 }
 
-fn cases() -> Vec<(&'static str, Layers)> {
+pub fn cases() -> Vec<(&'static str, Layers)> {
     let near = "n,c,h+a-1,w+b-1 else 0";
     let three: &[(&str, i64)] = &[("a", 3), ("b", 3)];
     vec![

@@ -23,6 +23,7 @@ mod maps_mutations;
 mod maps_storage;
 mod nvrtc;
 mod precompile;
+mod rows_kept;
 mod tiles;
 mod window_reduction;
 mod windows;

@@ -166,7 +166,7 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
         text += &format!("    int64_t held[] = {{{none}}};\n");
     }
     text += "    int64_t rest = from;\n";
-    let shared = || outer.iter().filter(|(each, ..)| each.tag != Tag::Sequential);
+    let shared = || outer.iter().filter(|(each, ..)| !matches!(each.tag, Tag::Sequential | Tag::Step));
     for (_, at, steps) in shared().rev() {
         text += &format!("    int64_t {at} = rest % {steps};\n    rest /= {steps};\n");
     }
@@ -188,6 +188,12 @@ pub fn emit(spec: &KernelSpec, nest: &LoopNest, config: &KernelConfig) -> Result
     } else {
         for (_, at, steps) in outer.iter().filter(|(each, ..)| each.tag == Tag::Sequential) {
             text += &format!("        for (int64_t {at} = 0; {at} < {steps}; ++{at})\n");
+        }
+        if let Some((_, at, steps)) = outer.iter().find(|(each, ..)| each.tag == Tag::Step)
+            && let Some(strip) = &nest.strip
+        {
+            let (strips, each) = (printer.index(&strip.strips), strip.each);
+            text += &format!("        for (int64_t {at} = {strips} * {each}; {at} < min_of({steps}, ({strips} + 1) * {each}); ++{at})\n");
         }
         text += &format!("        {}", call("lanes"));
     }
@@ -268,6 +274,7 @@ fn print_groups(printer: &mut CPrinter) -> Result<(), KernelError> {
         let (count, at) = (printer.count(&tile.index, tile.count), printer.index(&tile.outer));
         printer.line(1, format!("const int64_t {count} = min_of({size}, {whole} - {at} * {size});"));
     }
+    printer.keep_rows(1)?;
     let mut groups = nest.groups.iter().peekable();
     while let Some(group) = groups.next() {
         let whole = printer.whole(group);

@@ -12,9 +12,12 @@
 //!
 //! What lies beyond the last point of a smaller last tile is computed and not used.
 
+mod recompute;
+pub mod rows;
 mod space;
 mod tuner;
 
+pub use recompute::LayerFlop;
 pub use space::LayerSpace;
 
 use crate::loopnest::matmul_pattern::{factors, is_windowed};
@@ -37,7 +40,7 @@ pub struct Fold {
 
 /// Whether a configuration has layers hand over in tiles.
 pub fn is_wanted(config: &KernelConfig) -> bool {
-    config.knobs.get("form") == Some("layers")
+    config.knobs.get("form") == Some("layers") || rows::is_wanted(config)
 }
 
 /// The windows of a kernel of several layers. `None` if it is none: no product reads what another one is made of, or nothing reads windows.

@@ -1,4 +1,5 @@
-//! Windows that leave the picture: products compute what lies inside, and the rest holds the fill.
+//! Windows of which a part is made: of those that leave the picture products compute what lies inside, and the rest holds the fill; of those
+//! whose first rows an earlier step has made, the others.
 
 use crate::emit::scalar::{constant, integer};
 use crate::error::KernelError;
@@ -8,12 +9,21 @@ use sdfg::Expr;
 use std::collections::BTreeMap;
 
 impl CPrinter<'_> {
-    /// Elements of a window before the picture, and how many lie inside, as expressions.
+    /// As [`Border::inside`], as numbers where these depend on no tile.
     pub fn inside(&self, border: &Border, extent: i64) -> (Expr, Expr) {
-        let before = (Expr::Int(0) - border.start.clone()).max(Expr::Int(0)).min(Expr::Int(extent));
-        let end = (Expr::Int(border.size) - border.start.clone()).min(Expr::Int(extent)).max(Expr::Int(0));
-        let count = (end - before.clone()).max(Expr::Int(0));
+        let (before, count) = border.inside(extent);
         (self.folded(before), self.folded(count))
+    }
+
+    /// As [`crate::loopnest::LoopNest::made`], as numbers where these depend on no tile.
+    pub fn made(&self, index: &str, count: i64) -> Option<(Expr, Expr)> {
+        let (first, made) = self.nest.made(index, count)?;
+        Some((self.folded(first), self.folded(made)))
+    }
+
+    /// Whether some iterations of a loop are not made.
+    pub fn is_partly_made(&self, index: &str) -> bool {
+        self.nest.border(index).is_some() || self.nest.first_made(index).is_some()
     }
 
     /// The value of an expression that depends on no tile.

@@ -43,7 +43,7 @@ impl CPrinter<'_> {
             for index in e.symbols() {
                 let Some(count) = self.whole_count(&index) else { continue };
                 let step = slope(&e, &index)?.eval(&self.symbols()).ok()?;
-                if step == 0 || self.nest.border(&index).is_some() {
+                if step == 0 || self.nest.border(&index).is_some() || self.nest.first_made(&index).is_some() {
                     return None;
                 }
                 // What the group sums walks the window; all else is where the window is.

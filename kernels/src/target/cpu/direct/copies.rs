@@ -118,7 +118,7 @@ impl CPrinter<'_> {
         }
         let shape = self.tensor(&element.data)?.shape.clone();
         let depends = |index: &str| element.subscripts.iter().any(|e| e.symbols().contains(index));
-        let alone = self.nest.outer.iter().all(|l| l.count == 1 || depends(&l.index));
+        let alone = self.nest.outer.iter().all(|l| l.count == 1 || depends(&l.index) || self.nest.divides_steps(&l.index));
         let loops = || of_tile.iter().flat_map(|(group, _)| &group.loops);
         let first: BTreeMap<String, Expr> = loops().map(|l| (l.index.clone(), Expr::Int(0))).collect();
         let (mut whole, mut tile, mut offset) = (Vec::new(), Vec::new(), Vec::new());

@@ -19,6 +19,7 @@ mod clip;
 mod clipped_dim;
 mod copies;
 mod epilogue;
+mod kept_rows;
 mod micro;
 pub(crate) mod operand;
 mod winograd;
@@ -178,12 +179,10 @@ impl CPrinter<'_> {
             let mut count = self.count(index, each.count);
             let mut most = each.count;
             // What lies outside the picture is filled afterwards.
-            if let Some(border) = self.nest.border(index) {
-                let (_, inside) = self.inside(border, each.count);
-                match inside {
-                    Expr::Int(whole) => (most, last, count) = (whole.max(1), whole.max(1), whole.to_string()),
-                    inside => (last, count) = (0, format!("({})", integer(&inside, self))),
-                }
+            match self.made(index, each.count) {
+                None => {}
+                Some((_, Expr::Int(whole))) => (most, last, count) = (whole.max(1), whole.max(1), whole.to_string()),
+                Some((_, made)) => (last, count) = (0, format!("({})", integer(&made, self))),
             }
             axes.push(ProductAxis { indices: vec![index.to_string()], most, count, last, strides, is_alone: false });
         }
@@ -369,7 +368,7 @@ impl CPrinter<'_> {
         let name = group.statements[0].name.replace("*/", "");
         self.line(level, format!("/* {name} */"));
         self.line(level, "{");
-        let begin = |l: &ForLoop| self.nest.border(&l.index).map_or(Expr::Int(0), |border| self.inside(border, l.count).0);
+        let begin = |l: &ForLoop| self.made(&l.index, l.count).map_or(Expr::Int(0), |(first, _)| first);
         let first: BTreeMap<String, Expr> = group.loops.iter().map(|l| (l.index.clone(), begin(l))).collect();
         let from = match &packed {
             Some(packed) => packed.start.clone(),

@@ -98,7 +98,7 @@ impl CPrinter<'_> {
         let found = factors(&statement.code).and_then(|f| Some((read(&f.a)?, read(&f.b)?, f.scale)));
         let Some((a, b, scale)) = found.filter(|_| !self.double) else { return Ok(false) };
         let elements = [&a, &b, &statement.write].map(|e| e.data.clone());
-        if !elements[..2].iter().all(|data| self.is_given(data)) || group.loops.iter().any(|l| self.nest.border(&l.index).is_some()) {
+        if !elements[..2].iter().all(|data| self.is_given(data)) || group.loops.iter().any(|l| self.is_partly_made(&l.index)) {
             return Ok(false);
         }
         let operands = [self.in_place(a)?, self.in_place(b)?];

@@ -1,0 +1,134 @@
+//! Layers whose steps keep rows for one another, against the interpreter: borders with a bias, strides, windows of even size, strips and steps
+//! that do not divide the rows, one worker and several, batches, chains of three layers, splits and merges.
+
+use crate::harness::{Failure, Reference, toolchain};
+use crate::layers::{IMAGE, Layers, RESULT, cases, straight};
+use kernels::ConfigSpace;
+use kernels::pool::Pool;
+use kernels::target::cpu::{Toolchain, templates};
+use kernels::tiles::LayerSpace;
+use sdfg::config::KernelConfig;
+use std::collections::BTreeSet;
+
+/// Configurations of each case.
+const CONFIGS: usize = 6;
+
+/// Cases of layers with rows to keep.
+fn with_rows() -> Vec<(&'static str, Layers)> {
+    let near = "n,c,h+a-1,w+b-1 else 0";
+    let mut all: Vec<(&str, Layers)> = cases().into_iter().filter(|(name, _)| *name != "depthwise and 1x1").collect();
+    all.push(("even windows", straight(&[("r", 4), ("s", 2), ("p", 8), ("q", 11)], "n,c,h+a,w+b", "p+r-1", "q+s-1", false)));
+    all.push(("no padding", straight(&[("p", 7), ("q", 9)], "n,c,h+a,w+b", "p+r", "q+s", false)));
+    let image = [("h", 21), ("w", 6), ("q", 6), ("n", 3), ("p", 21)];
+    all.push(("many rows", straight(&[&image[..], &[("a", 3), ("b", 3)]].concat(), near, "p+r-1", "q+s-1", false)));
+    all.push(("more rows than a window", straight(&[("h", 24), ("p", 9), ("r", 5), ("s", 3)], "n,c,h+a,w+b", "3*p+r-2", "q+s-1", true)));
+    all.push(("depthwise and 3x3", depthwise()));
+    all.push(("three layers", three(1)));
+    all.push(("three layers, stride 2", three(2)));
+    all
+}
+
+/// A depthwise layer whose rows a 3×3 one reads.
+fn depthwise() -> Layers {
+    Layers::new(
+        &[("n", 2), ("o", 16), ("h", 11), ("w", 7), ("f", 8), ("p", 11), ("q", 7), ("r", 3), ("s", 3), ("a", 3), ("b", 3)],
+        &[("x", &IMAGE), ("k1", &["o", "a", "b"]), ("b1", &["o"]), ("k2", &["f", "o", "r", "s"]), ("b2", &["f"])],
+        &[("t", &IMAGE), ("u", &IMAGE), ("z", &RESULT)],
+        &[("y", &RESULT)],
+    )
+    .product("one", "n,o,h,w,a,b", ("t", "n,o,h,w"), ("k1", "o,a,b"), ("x", "n,o,h+a-1,w+b-1 else 0"))
+    .relu("u", &IMAGE, "t", ("b1", &["o"]), None)
+    .product("two", "n,f,p,q,o,r,s", ("z", "n,f,p,q"), ("k2", "f,o,r,s"), ("u", "n,o,p+r-1,q+s-1 else 0"))
+    .relu("y", &RESULT, "z", ("b2", &["f"]), None)
+}
+
+/// 1×1, 3×3 and 3×3, the last one with a stride.
+fn three(stride: i64) -> Layers {
+    let (rows, places) = (13, ["n", "g", "i", "j"]);
+    let results = (rows - 1) / stride + 1;
+    Layers::new(
+        &[
+            ("n", 1), ("c", 4), ("h", rows), ("w", 9), ("o", 8), ("g", 8), ("i", rows), ("j", 9), ("f", 8), ("p", results), ("q", 9),
+            ("r", 3), ("s", 3), ("a", 3), ("b", 3),
+        ],
+        &[
+            ("x", &["n", "c", "h", "w"]),
+            ("k1", &["o", "c"]),
+            ("b1", &["o"]),
+            ("k2", &["g", "o", "a", "b"]),
+            ("b2", &["g"]),
+            ("k3", &["f", "g", "r", "s"]),
+            ("b3", &["f"]),
+        ],
+        &[("t", &IMAGE), ("u", &IMAGE), ("m", &places), ("v", &places), ("z", &RESULT)],
+        &[("y", &RESULT)],
+    )
+    .product("one", "n,o,h,w,c", ("t", "n,o,h,w"), ("k1", "o,c"), ("x", "n,c,h,w"))
+    .relu("u", &IMAGE, "t", ("b1", &["o"]), None)
+    .product("two", "n,g,i,j,o,a,b", ("m", "n,g,i,j"), ("k2", "g,o,a,b"), ("u", "n,o,i+a-1,j+b-1 else 0"))
+    .relu("v", &places, "m", ("b2", &["g"]), None)
+    .product("three", "n,f,p,q,g,r,s", ("z", "n,f,p,q"), ("k3", "f,g,r,s"), ("v", &format!("n,g,{stride}*p+r-1,q+s-1 else 0")))
+    .relu("y", &RESULT, "z", ("b3", &["f"]), None)
+}
+
+/// Rows of a step, from the knobs of a configuration: one where no tile is named.
+fn step(config: &KernelConfig, index: &str) -> i64 {
+    let tile = config.knobs.get("tile").unwrap_or_default();
+    tile.split(',').find_map(|part| part.strip_prefix(index)?.strip_prefix(':')?.parse().ok()).unwrap_or(1)
+}
+
+/// Configurations that keep rows, of different steps, strips and layouts: strips as the space has them, of two steps, of three and of all rows.
+fn configs(space: &LayerSpace) -> Vec<KernelConfig> {
+    let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
+    for n in 0..4000u64 {
+        let config = space.config(n.wrapping_mul(1_000_003).wrapping_add(n * n * 7919) % space.count());
+        let (Some("rows"), Some(strip)) = (config.knobs.get("form"), config.knobs.get("strip")) else { continue };
+        let Some((index, _)) = strip.split_once(':') else { continue };
+        let rows = step(&config, index);
+        // Strips are cut anew below, so that tiles alone tell configurations apart.
+        if !seen.insert((config.knobs.get("tile").map(String::from), config.knobs.get("vector").map(String::from))) {
+            continue;
+        }
+        let strip = match found.len() % 4 {
+            0 => strip.to_string(),
+            1 => format!("{index}:{}", 2 * rows),
+            2 => format!("{index}:1000"),
+            _ => format!("{index}:{}", 3 * rows),
+        };
+        let knobs = config.knobs.clone().with("strip", strip);
+        found.push(KernelConfig { knobs, ..config });
+        if found.len() == CONFIGS {
+            break;
+        }
+    }
+    found
+}
+
+fn prepared(cases: Vec<(&'static str, Layers)>, toolchain: &Toolchain) -> Result<Vec<(&'static str, Reference, Vec<KernelConfig>)>, Failure> {
+    let (mut all, mut kernels) = (Vec::new(), Vec::new());
+    for (name, layers) in cases {
+        let (program, unit) = layers.fused();
+        let reference = Reference::new(&program, &unit)?;
+        let configs = configs(&LayerSpace::new(&reference.spec).map_err(|e| format!("{name}: {e}"))?);
+        kernels.extend(configs.iter().map(|config| (reference.spec.clone(), config.clone())));
+        all.push((name, reference, configs));
+    }
+    templates::precompile(&kernels, toolchain, kernels::CancelToken::default());
+    Ok(all)
+}
+
+#[test]
+fn layers_that_keep_rows_equal_the_interpreter() -> Result<(), Failure> {
+    let (pools, toolchain) = ([Pool::new(1)?, Pool::new(3)?], toolchain()?);
+    for (name, reference, configs) in prepared(with_rows(), &toolchain)? {
+        assert!(configs.len() > 2, "{name} has {} configurations that keep rows", configs.len());
+        for (n, config) in configs.into_iter().enumerate() {
+            let kernel = templates::compile(&reference.spec, &config, &toolchain).map_err(|e| format!("{name} under {config}: {e}"))?;
+            for pool in [&pools[n % 2], &pools[1 - n % 2]] {
+                let (ratio, place) = reference.ratio(&reference.run(kernel.as_ref(), &config, pool)?);
+                assert!(ratio <= 1.0, "{name}: {place}, {ratio} times the tolerance, under {config}");
+            }
+        }
+    }
+    Ok(())
+}
