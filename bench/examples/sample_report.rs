@@ -352,6 +352,7 @@ fn sample() -> Report {
         ],
         products: vec![],
         sweeps: sweeps(),
+        layer_forms: vec![],
         config_graph: config_graph(),
         contenders: contenders(),
         movement: vec![

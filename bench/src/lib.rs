@@ -11,6 +11,7 @@
 
 pub mod atomic;
 pub mod check;
+pub mod layer_form;
 pub mod layered;
 pub mod load;
 pub mod machine;

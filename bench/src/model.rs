@@ -3,6 +3,7 @@
 //! Every list may be empty: the report then states that the part was not run. Derived figures (speedups, reductions, gaps) are methods,
 //! so that they cannot disagree with their inputs. No value is ever negative or NaN ([`crate::check`]).
 
+use crate::layer_form::LayerForm;
 use crate::memory::MemoryMap;
 use crate::mue::{Mue, TensorVolume};
 use crate::protocol::Timing;
@@ -54,6 +55,9 @@ pub struct Report {
     pub products: Vec<ProductRow>,
     #[serde(default)]
     pub sweeps: Vec<KernelSweep>,
+    /// Kernels of several layers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layer_forms: Vec<LayerForm>,
     #[serde(default)]
     pub config_graph: DrawnGraph,
     #[serde(default)]

@@ -1,5 +1,6 @@
 //! The report as a whole: the inputs it refuses, those it survives, and that the page is self-contained.
 
+use bench::layer_form::LayerForm;
 use bench::memory::{Life, MemoryMap};
 use bench::model::*;
 use bench::mue::TensorVolume;
@@ -112,6 +113,14 @@ fn full(name: &str) -> Report {
             class: Class::Normalization,
             configurations: vec![SweptConfiguration { label: text(), median: Measured(Milliseconds(1.0)), intuitive: true }],
             chosen: Some(0),
+        }],
+        layer_forms: vec![LayerForm {
+            kernel: text(),
+            form: text(),
+            measured: 1,
+            best: Measured(Milliseconds(1.0)).into(),
+            again: 0.0,
+            label: text(),
         }],
         config_graph: DrawnGraph {
             layers: vec![text(), text()],

@@ -2,6 +2,7 @@
 
 use super::figures::{Figure, Section};
 use super::{graph, headline, tables};
+use crate::layer_form::layer_forms;
 use crate::model::Report;
 use crate::record::Provenance;
 use crate::stitching::StitchedProgram;
@@ -186,7 +187,11 @@ fn parts(report: &Report) -> Vec<PagePart<'_>> {
             "How long each kernel takes in every configuration that was measured, and where the plan's stands among them. Each was \
              checked against the oracle before it was timed.",
             Some(Section::Sweeps),
-            vec![("Kernels", tables::sweeps(report)), ("Coverage", tables::coverage(report))],
+            vec![
+                ("Kernels", tables::sweeps(report)),
+                ("Layers that hand over on chip", layer_forms(&report.layer_forms)),
+                ("Coverage", tables::coverage(report)),
+            ],
         ),
         selection(report),
         part(

@@ -148,7 +148,9 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
             return Err(knob_error("first", first, &outer.iter().map(|r| r.index.as_str()).collect::<Vec<_>>().join(", ")));
         }
         // One that is within a single tile has no loop outside.
-        if let Some(at) = shared.iter().position(|l: &ForLoop| [first.into(), format!("{first}.tile"), format!("{first}.strip")].contains(&l.index)) {
+        if let Some(at) =
+            shared.iter().position(|l: &ForLoop| [first.into(), format!("{first}.tile"), format!("{first}.strip")].contains(&l.index))
+        {
             shared[..=at].rotate_right(1);
         }
     }
@@ -194,7 +196,10 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         if let Some(last) = loops.last_mut() {
             let of_rows = |strip: &Strip| strip.rows.iter().any(|rows| rows.index == last.index);
             if !is_gemm && strip.as_ref().is_some_and(of_rows) {
-                return Err(unsupported(spec, format!("vectors of `{}` run along rows that it keeps; choose another `vector`", statement.write.data)));
+                return Err(unsupported(
+                    spec,
+                    format!("vectors of `{}` run along rows that it keeps; choose another `vector`", statement.write.data),
+                ));
             }
             last.tag = Tag::Vector;
         }

@@ -21,6 +21,7 @@ use bench::unit::{Bytes, significant};
 use clap::Args;
 use kernels::KernelSpec;
 use kernels::template::TemplateError;
+use kernels::tiles::LayerFlop;
 use layouts::alternatives::GROUP;
 use layouts::certificate::{Certificate, CertificateError, measurements};
 use layouts::exact::SearchLimits;
@@ -81,9 +82,46 @@ struct Answer {
     /// The schedule template that the plan runs; of a loop over time that of each kernel of its body.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     templates: Vec<PlanTemplate>,
+    /// Of a kernel of several layers, what it computes again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    again: Option<ComputedAgain>,
     /// The kernel that holds both, if two names were given and one kernel holds both.
     together: Option<String>,
     apart: Vec<RefusedPair>,
+}
+
+/// Percent of the flop of a kernel's layers that the plan's configuration computes again, and that tiles of its size would if they overlapped.
+#[derive(Serialize)]
+struct ComputedAgain {
+    percent: f64,
+    overlapped_percent: f64,
+    keeps_rows: bool,
+}
+
+impl ComputedAgain {
+    fn of(chosen: &Candidate, name: &str) -> Result<Option<ComputedAgain>, PipelineError> {
+        let (program, Some(config)) = (&chosen.program, chosen.configuration.kernels.get(name)) else { return Ok(None) };
+        let units = program.units();
+        let Some((_, _, unit)) = units.iter().find(|(_, _, unit)| unit.name() == name) else { return Ok(None) };
+        let spec = KernelSpec::new(program, unit)?;
+        let both = LayerFlop::of(&spec, config)?.zip(LayerFlop::overlapped(&spec, config)?);
+        Ok(both.map(|(own, overlapped)| ComputedAgain {
+            percent: 100.0 * own.again(),
+            overlapped_percent: 100.0 * overlapped.again(),
+            keeps_rows: config.knobs.get("form") == Some("rows"),
+        }))
+    }
+
+    fn text(&self) -> String {
+        match self.keeps_rows {
+            true => format!(
+                "it keeps rows and computes {:.2}% of its layers' flop again, at the beginning of strips; overlapped tiles of the same size \
+                 would compute {:.2}%",
+                self.percent, self.overlapped_percent
+            ),
+            false => format!("its tiles overlap and compute {:.2}% of its layers' flop again", self.percent),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -125,7 +163,16 @@ impl ExplainArgs {
         match Certificate::read(&self.file) {
             Ok(certificate) if self.other.is_none() => {
                 let choice = Some(self.certified(&certificate, name)?);
-                return Ok(Answer { place: None, choice, instead: None, divided: None, templates: vec![], together: None, apart: vec![] });
+                return Ok(Answer {
+                    place: None,
+                    choice,
+                    instead: None,
+                    divided: None,
+                    templates: vec![],
+                    again: None,
+                    together: None,
+                    apart: vec![],
+                });
             }
             // Other JSON is reported as no plan later.
             Ok(_) | Err(CertificateError::Format { .. }) => {}
@@ -147,7 +194,8 @@ impl ExplainArgs {
                 let is_divided = kernel.filter(|plan| plan.chosen.measured_as.contains_key(name));
                 let divided = is_divided.and_then(|plan| plan.chosen.configuration.kernels.get(name)).cloned();
                 let templates = kernel.map_or(Ok(vec![]), |plan| self.plan_templates(plan, name))?;
-                Ok(Answer { place, choice: Some(choice), instead, divided, templates, together: None, apart })
+                let again = kernel.map(|plan| ComputedAgain::of(&plan.chosen, name)).transpose()?.flatten();
+                Ok(Answer { place, choice: Some(choice), instead, divided, templates, again, together: None, apart })
             }
         }
     }
@@ -213,6 +261,9 @@ impl ExplainArgs {
             outln!("  the plan runs {divided}, divided among workers so that it shares dispatches; it was measured as above");
         }
         answer.templates.iter().for_each(|template| outln!("{template}"));
+        if let Some(again) = &answer.again {
+            outln!("  {}", again.text());
+        }
         if let (Some(kernel), Some(other)) = (&answer.together, &self.other) {
             outln!("{name} and {other} are one kernel: {kernel}");
         }
@@ -436,7 +487,7 @@ impl ExplainArgs {
             };
             return Err(self.fault(format!("no fusion of `{first}` and `{second}` was considered: {why}")));
         }
-        Ok(Answer { place: None, choice: None, instead: None, divided: None, templates: vec![], together, apart })
+        Ok(Answer { place: None, choice: None, instead: None, divided: None, templates: vec![], again: None, together, apart })
     }
 
     /// The kernel of this name, or the one that holds this operator.

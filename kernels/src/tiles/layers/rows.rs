@@ -39,7 +39,10 @@ pub fn wanted(
     }
     let all = indices(flattened, folds);
     let Some(first) = all.first() else {
-        return Err(unsupported(spec, "it keeps no rows: no window of an intermediate result overlaps the next one; choose `form: layers`"));
+        return Err(unsupported(
+            spec,
+            "it keeps no rows: no window of an intermediate result overlaps the next one; choose `form: layers`",
+        ));
     };
     let count = |index: &str| flattened.outer.iter().find(|r| r.index == index).map_or(1, |r| r.count);
     let Some(text) = config.knobs.get("strip") else { return Ok(Some((first.clone(), count(first)))) };
@@ -97,7 +100,10 @@ pub fn strip(
         let others = flattened.statements.iter().filter(|f| f.inner.iter().any(|r| r.index == each.index));
         let same = |f: &&Flat| rows.iter().any(|r| r.index == each.index && r.count == each.count && r.data == f.statement.write.data);
         if !others.into_iter().all(|f| same(&f)) {
-            return Err(unsupported(spec, format!("`{}` walks rows of `{}` and something else; choose `form: layers`", each.index, each.data)));
+            return Err(unsupported(
+                spec,
+                format!("`{}` walks rows of `{}` and something else; choose `form: layers`", each.index, each.data),
+            ));
         }
     }
     Ok(Some(Strip { strips: format!("{outer}.strip"), steps: name, each: each.min(steps), rows }))

@@ -65,14 +65,17 @@ impl LayerSpace {
             let sdfg::Unit::Scope(scope) = &spec.unit else { return None };
             scope.computations().iter().flat_map(|(around, _)| around.iter()).find(|i| i.name == *index).map(|i| i.dim.clone())
         };
-        let vectors: Vec<String> = [channels.clone(), places].map(|list| list.join(",")).into_iter().filter(|list| !list.is_empty()).collect();
+        let vectors: Vec<String> =
+            [channels.clone(), places].map(|list| list.join(",")).into_iter().filter(|list| !list.is_empty()).collect();
         let mut tilings = tilings(&flattened, &found, None);
-        // Strips that cannot be lowered in one configuration cannot be in any.
-        for index in rows::indices(&flattened, &found) {
-            let strips = self::tilings(&flattened, &found, Some(&index));
-            let knobs = |t: &Tiling| vectors.first().map_or(t.knobs(), |vector| t.knobs().with("vector", vector.clone()));
-            let config = strips.first().map(|t| KernelConfig { knobs: knobs(t), ..KernelConfig::default() });
-            if config.is_some_and(|config| crate::tiles::lower(spec, &config).is_ok()) {
+        // Strips are cut along the outermost dim; those that cannot be lowered in one configuration cannot be in any.
+        if let Some(index) = rows::indices(&flattened, &found).first() {
+            let strips = self::tilings(&flattened, &found, Some(index));
+            let lowered = |t: &Tiling, vector: &String| {
+                let knobs = t.knobs().with("vector", vector.clone());
+                crate::tiles::lower(spec, &KernelConfig { knobs, ..KernelConfig::default() })
+            };
+            if strips.first().is_some_and(|t| vectors.iter().all(|vector| lowered(t, vector).is_ok())) {
                 tilings.extend(strips);
             }
         }
@@ -140,8 +143,10 @@ fn tilings(flattened: &Flattened, folds: &[Fold], strips: Option<&str>) -> Vec<T
         None => vec![None],
         Some(index) => lengths(flattened, tile, index).into_iter().map(|rows| Some((index.to_string(), rows))).collect(),
     };
-    let mut found: Vec<Tiling> =
-        all.iter().flat_map(|tile| walks(tile).into_iter().filter_map(|strip| tiling(flattened, folds, tile, strip)).collect::<Vec<_>>()).collect();
+    let mut found: Vec<Tiling> = all
+        .iter()
+        .flat_map(|tile| walks(tile).into_iter().filter_map(|strip| tiling(flattened, folds, tile, strip)).collect::<Vec<_>>())
+        .collect();
     found.sort_by(|a, b| a.cost.total_cmp(&b.cost));
     let (first, rest) = found.split_at(TILES.min(found.len()));
     let room = TUNED.saturating_sub(first.iter().filter(|t| t.tuned).count());
@@ -158,7 +163,8 @@ fn lengths(flattened: &Flattened, tile: &BTreeMap<String, i64>, index: &str) -> 
     let beside: i64 = flattened.outer.iter().filter(|r| r.index != index).map(tiles).product();
     let steps = flattened.outer.iter().find(|r| r.index == index).map_or(1, tiles);
     let of_workers = STRIPS.iter().map(|n| (n * cores() as i64 + beside - 1) / beside);
-    let mut found: Vec<i64> = of_workers.map(|strips| (steps + strips - 1) / strips).filter(|each| *each > 1).map(|n| n * size(index)).collect();
+    let mut found: Vec<i64> =
+        of_workers.map(|strips| (steps + strips - 1) / strips).filter(|each| *each > 1).map(|n| n * size(index)).collect();
     found.dedup();
     found
 }

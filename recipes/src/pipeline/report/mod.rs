@@ -5,6 +5,7 @@
 mod ceiling;
 mod flow;
 mod kernel_matches;
+mod layer_forms;
 mod rows;
 mod space;
 mod stitching;
@@ -150,6 +151,7 @@ pub fn build(run: &Finished) -> Result<Report, PipelineError> {
         stitched: stitched(run.programs, run.sweeps, run.choices, run.timed, run.store)?,
         products: products(run.sweeps, run.store),
         sweeps: space::sweeps(run, &plan),
+        layer_forms: layer_forms::layer_forms(run, &plan)?,
         config_graph: space::config_graph(run, &plan)?,
         contenders: contenders(run),
         movement: movements(run),

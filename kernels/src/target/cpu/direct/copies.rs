@@ -18,10 +18,11 @@ const NEAREST: i64 = 1 << 16;
 /// Elements beyond a copy that vectors may touch.
 const SLACK: usize = 32;
 
-/// A dim of a copy: C text of its first subscript, how many there are, size and stride in memory, stride in the copy, and whether all of
-/// them are inside the container.
+/// A dim of a copy: C text of its first subscript and of the first place that is copied, how many there are, size and stride in memory, stride
+/// in the copy, and whether all of them are inside the container.
 struct Dim {
     low: String,
+    begin: String,
     extent: i64,
     size: i64,
     from: i64,
@@ -126,20 +127,25 @@ impl CPrinter<'_> {
             let (low, high) = self.hull(&element, subscript)?;
             whole.push(Dim {
                 low: low.to_string(),
+                begin: "0".into(),
                 extent: high - low + 1,
                 size: *size,
                 from: *from,
                 to: 0,
                 inside: low >= 0 && high < *size,
             });
-            let (mut below, mut extent) = (0, 1);
+            let (mut below, mut extent, mut begin) = (0, 1, "0".to_string());
             for each in loops() {
                 let step = slope(subscript, &each.index).and_then(|s| s.eval(&self.symbols()).ok()).unwrap_or(0);
                 below += (step * (each.count - 1)).min(0);
                 extent += (step * (each.count - 1)).abs();
+                // Of rows that a step does not make nothing is read.
+                if let Some(made) = self.nest.first_made(&each.index).filter(|_| step > 0) {
+                    begin = format!("{} * {step}", integer(&made, self));
+                }
             }
             let low = format!("({} + ({below}))", integer(&subscript.substitute(&first), self));
-            tile.push(Dim { low, extent, size: *size, from: *from, to: 0, inside: false });
+            tile.push(Dim { low, begin, extent, size: *size, from: *from, to: 0, inside: false });
             offset.push(-below);
         }
         let lows: Vec<i64> = element.subscripts.iter().map(|e| self.hull(&element, e).map(|(low, _)| low)).collect::<Result<_, _>>()?;
@@ -207,7 +213,7 @@ impl CPrinter<'_> {
         let (mut place, mut from, mut inside) = (vec![to.to_string()], vec![format!("{name} + {first}")], Vec::new());
         for (n, dim) in order[..run].iter().map(|n| &dims[*n]).enumerate() {
             if n >= shared {
-                code += &format!("for (int64_t e{n} = 0; e{n} < {}; ++e{n}) ", dim.extent);
+                code += &format!("for (int64_t e{n} = {}; e{n} < {}; ++e{n}) ", dim.begin, dim.extent);
             }
             place.push(format!("e{n} * {}", dim.to));
             from.push(format!("(e{n} + {}) * {}", dim.low, dim.from));
