@@ -46,9 +46,9 @@ pub fn on_cores(spec: &KernelSpec) -> Result<(), KernelError> {
 /// packed at once), `arithmetic` (`f32`: factors of bf16 are widened, not multiplied as pairs), `columns` (`across`: results
 /// are neighbours along rows of a product, not along its columns), `vector` (indices, the first of which that a group has is
 /// its innermost), `first` (the outer index whose tiles are walked outermost), `reduce` (`sequential` or `private`), `form` (`direct`:
-/// products read their factors where they lie; `layers`: windows of several layers overlap; `rows`: steps of a strip keep their rows;
-/// `streaming`: see [`crate::loopnest::streaming`]), `strip` (`p:14`: rows of a strip, of the form `rows`), `winograd` (`2`, `4`: results along each
-/// dim of a tile of Winograd's form, which some convolutions have).
+/// products read their factors where they lie; `layers`: tiles of several layers overlap; `rows`: steps of a strip keep rows;
+/// `streaming`: see [`crate::loopnest::streaming`]), `strip` (`p:14`: output rows of a strip, of the form `rows`), `winograd` (`2`, `4`:
+/// results along each dim of a tile of Winograd's form, which some convolutions have).
 ///
 /// # Errors
 /// Scopes without a matrix product; knobs that the scope does not have; scopes that cannot be generated.

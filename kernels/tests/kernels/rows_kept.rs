@@ -1,5 +1,5 @@
-//! Layers whose steps keep rows for one another, against the interpreter: borders with a bias, strides, windows of even size, strips and steps
-//! that do not divide the rows, one worker and several, batches, chains of three layers, splits and merges.
+//! Layers whose steps keep rows for one another, against the interpreter: borders with a bias, strides, windows of even size, strips and
+//! steps that do not divide the rows, one worker and several, batches, chains of three layers, splits and merges.
 
 use crate::harness::{Failure, Reference, toolchain};
 use crate::layers::{IMAGE, Layers, RESULT, cases, straight};
@@ -90,7 +90,7 @@ fn step(config: &KernelConfig, index: &str) -> i64 {
     tile.split(',').find_map(|part| part.strip_prefix(index)?.strip_prefix(':')?.parse().ok()).unwrap_or(1)
 }
 
-/// Configurations that keep rows, of different steps, strips and layouts: strips as the space has them, of two steps, of three and of all rows.
+/// Configurations that keep rows, of different steps, strips and layouts: strips as the space has them, of two steps, of three and of all.
 fn configs(space: &LayerSpace) -> Vec<KernelConfig> {
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     for n in 0..4000u64 {

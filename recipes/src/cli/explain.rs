@@ -90,7 +90,7 @@ struct Answer {
     apart: Vec<RefusedPair>,
 }
 
-/// Percent of the flop of a kernel's layers that the plan's configuration computes again, and that tiles of its size would if they overlapped.
+/// Percent of the flop of a kernel's layers that the plan's configuration computes again, and that overlapping tiles of its size would.
 #[derive(Serialize)]
 struct ComputedAgain {
     percent: f64,

@@ -1,5 +1,5 @@
-//! Every configuration of a kernel of several layers: layouts of its tensors × tiles that overlap, or steps that keep rows × the index along
-//! which vectors run.
+//! Every configuration of a kernel of several layers: layouts of its tensors × tiles that overlap, or steps that keep rows × the index
+//! along which vectors run.
 
 use super::{Fold, extent, is_product, layers, rows, tiled, tuner};
 use crate::config_space::{ConfigSpace, TensorChoice};

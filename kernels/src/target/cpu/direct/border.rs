@@ -1,5 +1,5 @@
-//! Windows of which a part is made: of those that leave the picture products compute what lies inside, and the rest holds the fill; of those
-//! whose first rows an earlier step has made, the others.
+//! Windows of which a part is made. Of those that leave the picture, products compute what lies inside, and the rest holds the fill; of
+//! those whose first rows an earlier step has made, the others.
 
 use crate::emit::scalar::{constant, integer};
 use crate::error::KernelError;

@@ -18,8 +18,8 @@ const NEAREST: i64 = 1 << 16;
 /// Elements beyond a copy that vectors may touch.
 const SLACK: usize = 32;
 
-/// A dim of a copy: C text of its first subscript and of the first place that is copied, how many there are, size and stride in memory, stride
-/// in the copy, and whether all of them are inside the container.
+/// A dim of a copy: C text of its first subscript and of the first place that is copied, how many there are, size and stride in memory,
+/// stride in the copy, and whether all of them are inside the container.
 struct Dim {
     low: String,
     begin: String,
