@@ -3,7 +3,7 @@
 
 use crate::harness::{Failure, Reference, toolchain};
 use crate::layers::{IMAGE, Layers, RESULT, cases, straight};
-use kernels::ConfigSpace;
+use kernels::{ConfigSpace, KernelSpec};
 use kernels::pool::Pool;
 use kernels::target::cpu::{Toolchain, templates};
 use kernels::tiles::{LayerFlop, LayerSpace};
@@ -91,7 +91,8 @@ fn step(config: &KernelConfig, index: &str) -> i64 {
 }
 
 /// Configurations that keep rows, of different steps, strips and layouts: strips as the space has them, of two steps, of three and of all.
-fn configs(space: &LayerSpace) -> Vec<KernelConfig> {
+fn configs(spec: &KernelSpec) -> Result<Vec<KernelConfig>, Failure> {
+    let space = LayerSpace::new(spec)?;
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     for n in 0..4000u64 {
         let config = space.config(n.wrapping_mul(1_000_003).wrapping_add(n * n * 7919) % space.count());
@@ -109,12 +110,16 @@ fn configs(space: &LayerSpace) -> Vec<KernelConfig> {
             _ => format!("{index}:{}", 3 * rows),
         };
         let knobs = config.knobs.clone().with("strip", strip);
-        found.push(KernelConfig { knobs, ..config });
+        let config = KernelConfig { knobs, ..config };
+        // A strip of one step keeps nothing.
+        if kernels::tiles::lower(spec, &config)?.strip.is_some() {
+            found.push(config);
+        }
         if found.len() == CONFIGS {
             break;
         }
     }
-    found
+    Ok(found)
 }
 
 fn prepared(
@@ -125,7 +130,7 @@ fn prepared(
     for (name, layers) in cases {
         let (program, unit) = layers.fused();
         let reference = Reference::new(&program, &unit)?;
-        let configs = configs(&LayerSpace::new(&reference.spec).map_err(|e| format!("{name}: {e}"))?);
+        let configs = configs(&reference.spec).map_err(|e| format!("{name}: {e}"))?;
         kernels.extend(configs.iter().map(|config| (reference.spec.clone(), config.clone())));
         all.push((name, reference, configs));
     }

@@ -6,6 +6,7 @@ use bench::layer_form::LayerForm;
 use bench::unit::{Measured, Milliseconds};
 use kernels::KernelSpec;
 use kernels::tiles::LayerFlop;
+use layouts::measure::space::KernelSpace;
 use sdfg::config::KernelConfig;
 
 /// What the knob `form` says of layers, and its name in the report.
