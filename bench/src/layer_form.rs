@@ -1,7 +1,7 @@
 //! Kernels of several layers in the report: how they hand over what is between them, and what each form computes again.
 
-use crate::model::Time;
 use crate::table::{Align, Cell, Table};
+use crate::unit::{Milliseconds, Quantity};
 use serde::{Deserialize, Serialize};
 
 /// The best measured configuration of one form of a kernel of several layers.
@@ -12,7 +12,7 @@ pub struct LayerForm {
     pub form: String,
     /// Configurations of this form that were measured, and the median of the fastest.
     pub measured: u64,
-    pub best: Time,
+    pub best: Quantity<Milliseconds>,
     /// Percent of the flop of its layers that the fastest one computes again.
     pub again: f64,
     /// Its layouts and knobs.
@@ -45,7 +45,7 @@ pub fn layer_forms(forms: &[LayerForm]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unit::{Measured, Milliseconds};
+    use crate::unit::Measured;
 
     #[test]
     fn each_form_has_a_row() {

@@ -9,7 +9,6 @@
 //! Nothing but the first step of a strip computes rows that another one has computed ("Fused-layer CNN accelerators", Alwani et al., MICRO
 //! 2016, section IV, reuses rows in this way).
 
-use super::LoopNest;
 use sdfg::Expr;
 
 /// A loop over tiles that is divided into strips, each walked in order by one worker.
@@ -46,32 +45,5 @@ impl Strip {
     pub fn first_made(&self, index: &str) -> Option<Expr> {
         let rows = self.rows.iter().find(|rows| rows.index == index)?;
         Some(self.step().min(Expr::Int(1)) * Expr::Int(rows.count))
-    }
-}
-
-impl LoopNest {
-    /// The first row that a step makes along an index, if earlier steps have made some.
-    pub fn first_made(&self, index: &str) -> Option<Expr> {
-        self.strip.as_ref()?.first_made(index)
-    }
-
-    /// The first iteration of a loop that is made, and how many are, of a window that leaves the picture or whose first rows an earlier
-    /// step has kept. `None` where all of them are.
-    pub fn made(&self, index: &str, count: i64) -> Option<(Expr, Expr)> {
-        let inside = self.border(index).map(|border| border.inside(count));
-        let Some(first) = self.first_made(index) else { return inside };
-        let Some((before, inside)) = inside else { return Some((first.clone(), Expr::Int(count) - first)) };
-        let from = before.clone().max(first);
-        Some((from.clone(), (before + inside - from).max(Expr::Int(0))))
-    }
-
-    /// Whether rows of a local container stay from one step to the next: some layers are read again only where they are made.
-    pub fn keeps_rows(&self, data: &str) -> bool {
-        self.strip.as_ref().is_some_and(|strip| strip.rows.iter().any(|rows| rows.data == data && rows.first < rows.count))
-    }
-
-    /// Whether a loop does nothing but divide another one: no subscript has its index.
-    pub fn divides_steps(&self, index: &str) -> bool {
-        self.strip.as_ref().is_some_and(|strip| strip.strips == index)
     }
 }

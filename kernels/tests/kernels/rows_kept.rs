@@ -3,10 +3,10 @@
 
 use crate::harness::{Failure, Reference, toolchain};
 use crate::layers::{IMAGE, Layers, RESULT, cases, straight};
-use kernels::{ConfigSpace, KernelSpec};
 use kernels::pool::Pool;
 use kernels::target::cpu::{Toolchain, templates};
 use kernels::tiles::{LayerFlop, LayerSpace};
+use kernels::{ConfigSpace, KernelSpec};
 use sdfg::config::{KernelConfig, Knobs};
 use std::collections::BTreeSet;
 
