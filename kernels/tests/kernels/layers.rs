@@ -8,7 +8,7 @@ use kernels::ConfigSpace;
 use kernels::pool::Pool;
 use kernels::target::cpu::templates;
 use kernels::tiles::LayerSpace;
-use sdfg::{Binary, Direction, Expr, Fill, IndexKind, Op, Operand, Operation, Role, Scalar, Scope, Sdfg, StateId, Unit};
+use sdfg::{Binary, Combine, Direction, Expr, Fill, IndexKind, Memlet, Op, Operand, Operation, Role, Scalar, Scope, Sdfg, StateId, Unit};
 use transforms::{CrossLayerReuse, DriverOptions, Percent, run_pipeline};
 
 /// A program of layers that is being written.
@@ -56,6 +56,16 @@ impl Layers {
         let tasklet = common::tasklet(common::at(out, dims), code, reads);
         let scope = Scope::new(out, common::over(dims, IndexKind::Independent), vec![tasklet]);
         self.program.insert_scope(self.state, &scope).expect("a scope");
+        self
+    }
+
+    /// `out`, the greatest element under windows that `taps` walk.
+    pub fn maximum(mut self, out: &str, dims: &[&str], taps: &[&str], (data, subscripts): (&str, &str)) -> Self {
+        let read = operand(data, data, subscripts);
+        let window = Memlet { fill: read.fill.map(|f| f.0), ..Memlet::at(data, read.subscripts) };
+        let write = common::wcr(common::at(out, dims), Combine::Max);
+        let body = common::map("window", taps, vec![common::tasklet(write, v(data), vec![window])]);
+        self.program.insert_scope(self.state, &Scope::new(out, common::over(dims, IndexKind::Independent), vec![body])).expect("a scope");
         self
     }
 

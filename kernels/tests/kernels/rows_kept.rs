@@ -23,6 +23,7 @@ fn with_rows() -> Vec<(&'static str, Layers)> {
     all.push(("many rows", straight(&[&image[..], &[("a", 3), ("b", 3)]].concat(), near, "p+r-1", "q+s-1", false)));
     all.push(("more rows than a window", straight(&[("h", 24), ("p", 9), ("r", 5), ("s", 3)], "n,c,h+a,w+b", "3*p+r-2", "q+s-1", true)));
     all.push(("depthwise and 3x3", depthwise()));
+    all.push(("pooling in between", pooled()));
     all.push(("three layers", three(1)));
     all.push(("three layers, stride 2", three(2)));
     all
@@ -39,6 +40,37 @@ fn depthwise() -> Layers {
     .product("one", "n,o,h,w,a,b", ("t", "n,o,h,w"), ("k1", "o,a,b"), ("x", "n,o,h+a-1,w+b-1 else 0"))
     .relu("u", &IMAGE, "t", ("b1", &["o"]), None)
     .product("two", "n,f,p,q,o,r,s", ("z", "n,f,p,q"), ("k2", "f,o,r,s"), ("u", "n,o,p+r-1,q+s-1 else 0"))
+    .relu("y", &RESULT, "z", ("b2", &["f"]), None)
+}
+
+/// 1×1, the maximum of 3×3 with stride 2, and 3×3.
+fn pooled() -> Layers {
+    let places = ["n", "o", "i", "j"];
+    Layers::new(
+        &[
+            ("n", 2),
+            ("c", 4),
+            ("h", 17),
+            ("w", 9),
+            ("o", 8),
+            ("i", 9),
+            ("j", 5),
+            ("f", 8),
+            ("p", 9),
+            ("q", 5),
+            ("r", 3),
+            ("s", 3),
+            ("a", 3),
+            ("b", 3),
+        ],
+        &[("x", &["n", "c", "h", "w"]), ("k1", &["o", "c"]), ("b1", &["o"]), ("k2", &["f", "o", "r", "s"]), ("b2", &["f"])],
+        &[("t", &IMAGE), ("u", &IMAGE), ("m", &places), ("z", &RESULT)],
+        &[("y", &RESULT)],
+    )
+    .product("one", "n,o,h,w,c", ("t", "n,o,h,w"), ("k1", "o,c"), ("x", "n,c,h,w"))
+    .relu("u", &IMAGE, "t", ("b1", &["o"]), None)
+    .maximum("m", &places, &["a", "b"], ("u", "n,o,2*i+a-1,2*j+b-1 else -inf"))
+    .product("two", "n,f,p,q,o,r,s", ("z", "n,f,p,q"), ("k2", "f,o,r,s"), ("m", "n,o,p+r-1,q+s-1 else 0"))
     .relu("y", &RESULT, "z", ("b2", &["f"]), None)
 }
 
