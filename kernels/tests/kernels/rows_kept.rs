@@ -154,10 +154,10 @@ fn configs(spec: &KernelSpec) -> Result<Vec<KernelConfig>, Failure> {
     Ok(found)
 }
 
-fn prepared(
-    cases: Vec<(&'static str, Layers)>,
-    toolchain: &Toolchain,
-) -> Result<Vec<(&'static str, Reference, Vec<KernelConfig>)>, Failure> {
+/// A case by its name, what is expected of it, and its configurations.
+type Prepared = (&'static str, Reference, Vec<KernelConfig>);
+
+fn prepared(cases: Vec<(&'static str, Layers)>, toolchain: &Toolchain) -> Result<Vec<Prepared>, Failure> {
     let (mut all, mut kernels) = (Vec::new(), Vec::new());
     for (name, layers) in cases {
         let (program, unit) = layers.fused();
