@@ -53,11 +53,14 @@ impl LayerFlop {
         Ok(Some(LayerFlop { done, alone }))
     }
 
-    /// The same tiles with the other form: that of overlapping tiles for one that keeps rows.
+    /// The same tiles in the form that overlaps; `None` for kernels whose layers do not hand over in tiles.
     ///
     /// # Errors
     /// As [`LayerFlop::of`].
     pub fn overlapped(spec: &KernelSpec, config: &KernelConfig) -> Result<Option<LayerFlop>, KernelError> {
+        if !super::is_wanted(config) {
+            return Ok(None);
+        }
         let mut knobs = config.knobs.clone().with("form", "layers");
         knobs.0.remove("strip");
         LayerFlop::of(spec, &KernelConfig { knobs, ..config.clone() })
