@@ -27,8 +27,11 @@ pub struct StitchedPattern {
     /// Bytes that no longer go to memory, and launches fewer, in a step.
     pub saved_bytes: Bytes,
     pub saved_launches: u64,
-    /// What the model says that it saves.
+    /// What it saves by the scores of the plan: the model's, or its times where it has run before.
     pub score: Time,
+    /// What the model says that it saves, if that is not the score.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Time>,
     /// The sum of its units' fastest times, and the kernel's; each was measured alone, its dispatch included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub separate: Option<Time>,
@@ -62,9 +65,9 @@ impl StitchedPattern {
 }
 
 impl StitchedProgram {
-    /// Spearman's rank correlation of scores and measured savings, and over how many patterns.
+    /// Spearman's rank correlation of what the model says that patterns save with what they save as measured, and over how many patterns.
     pub fn pattern_ranks(&self) -> Option<(f64, usize)> {
-        let pairs: Vec<(f64, f64)> = self.patterns.iter().filter_map(|p| Some((ms(p.score), p.saved_ms()?))).collect();
+        let pairs: Vec<(f64, f64)> = self.patterns.iter().filter_map(|p| Some((ms(p.model.unwrap_or(p.score)), p.saved_ms()?))).collect();
         Some((rank_correlation(&pairs)?, pairs.len()))
     }
 
@@ -151,6 +154,7 @@ mod tests {
             saved_bytes: Bytes(8),
             saved_launches: 1,
             score: Quantity::Predicted(Milliseconds(score)),
+            model: None,
             separate: Some(measured(separate)),
             stitched: stitched.map(measured),
         }
@@ -163,6 +167,9 @@ mod tests {
         let patterns =
             vec![pattern(1.0, 1.0, Some(0.9)), pattern(2.0, 1.0, Some(0.5)), pattern(3.0, 1.0, Some(0.7)), pattern(4.0, 1.0, Some(0.1))];
         let mut found = StitchedProgram { scores: "s".into(), candidates: 9, proven: true, patterns: patterns.clone(), programs: vec![] };
+        assert_eq!(found.pattern_ranks().map(|(rho, n)| ((rho * 1e9).round() / 1e9, n)), Some((0.8, 4)));
+        // A score that is a time says nothing of the model.
+        found.patterns[0] = StitchedPattern { model: Some(pattern(1.0, 1.0, None).score), ..pattern(9.0, 1.0, Some(0.9)) };
         assert_eq!(found.pattern_ranks().map(|(rho, n)| ((rho * 1e9).round() / 1e9, n)), Some((0.8, 4)));
         found.patterns.push(pattern(9.0, 1.0, None));
         assert_eq!(found.pattern_ranks().map(|(_, n)| n), Some(4));

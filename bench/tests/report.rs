@@ -85,6 +85,7 @@ fn full(name: &str) -> Report {
                 saved_bytes: Bytes(40),
                 saved_launches: 1,
                 score: ms(0.5),
+                model: None,
                 separate: Some(ms(2.0)),
                 stitched: Some(ms(1.0)),
             }],

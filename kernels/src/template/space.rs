@@ -180,7 +180,7 @@ impl TemplateSpace {
     ///
     /// # Errors
     /// Operators and dims that the kernel does not have; templates that no configuration means, with the nearest that some do.
-    pub fn find(&self, asked: &ScheduleTemplate) -> Result<&MeantTemplate, TemplateError> {
+    pub fn find(&self, asked: &ScheduleTemplate, own: Option<&ScheduleTemplate>) -> Result<&MeantTemplate, TemplateError> {
         if self.templates.is_empty() {
             let why = format!("none of {} configurations is a loop nest that is generated here", self.looked_at);
             return Err(TemplateError::NoTemplate { kernel: self.kernel.clone(), why });
@@ -210,7 +210,8 @@ impl TemplateSpace {
             }
         }
         let mut ranked: Vec<(usize, &MeantTemplate)> = self.templates.iter().map(|t| (distance(&wanted, &t.template), t)).collect();
-        ranked.sort_by_key(|(distance, _)| *distance);
+        // Among equals the plan's own comes first, then what needs no relayout, then what costs least.
+        ranked.sort_by_key(|(distance, t)| (*distance, own != Some(&t.template), !t.relayouts.is_empty()));
         match ranked.first() {
             Some((0, found)) => Ok(found),
             _ => {

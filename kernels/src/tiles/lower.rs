@@ -82,6 +82,12 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         Some("across") => true,
         Some(other) => return Err(knob_error("columns", other, "across, or nothing")),
     };
+    if let Some(form) = config.knobs.get("form").filter(|form| !["direct", "layers", "rows", "streaming"].contains(form)) {
+        return Err(knob_error("form", form, "direct, layers, rows or nothing; streaming on a GPU"));
+    }
+    if let Some(strip) = config.knobs.get("strip").filter(|_| !layers::rows::is_wanted(config)) {
+        return Err(knob_error("strip", strip, "nothing, unless form is rows"));
+    }
     if let Some(form) = config.knobs.get("winograd").filter(|form| !["2", "4"].contains(form) || !spec.winograd) {
         return Err(knob_error("winograd", form, "2 and 4, if the program allows it"));
     }

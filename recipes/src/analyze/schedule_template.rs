@@ -156,8 +156,9 @@ pub fn put(
         .ok_or_else(|| bad(format!("there is no kernel `{kernel}` in the plan; there are: {}", names())))?;
     let space = device.space(&found.spec)?;
     let space = found.templates(target, &*space).map_err(|e| bad(e.to_string()))?;
-    let meant = space.find(&asked.template).map_err(|e| bad(e.to_string()))?;
-    let plan_template = target.template()(&found.spec, found.config)?.map(|t| t.to_string());
+    let plan_template = target.template()(&found.spec, found.config)?;
+    let meant = space.find(&asked.template, plan_template.as_ref()).map_err(|e| bad(e.to_string()))?;
+    let plan_template = plan_template.map(|t| t.to_string());
     // The plan's own configuration means its template better than any other.
     let own = plan_template.as_ref() == Some(&meant.template.to_string());
     let config = if own { found.config.clone() } else { meant.config.clone() };

@@ -103,8 +103,11 @@ impl RunArgs {
         }
         let own = plan.chosen.clone();
         let mut templated = Vec::new();
-        for asked in &self.templates {
+        for (n, asked) in self.templates.iter().enumerate() {
             let bad = |why: String| PipelineError::Plan { file: self.plan.display().to_string(), why };
+            if self.templates[..n].iter().any(|other| other.kernel == asked.kernel) {
+                return Err(bad(format!("two templates are given for `{}`; give one", asked.kernel)));
+            }
             templated.push(schedule_template::put(&mut plan.chosen, asked, target, (&*device, &pool), &bad)?);
         }
         if !templated.is_empty() {

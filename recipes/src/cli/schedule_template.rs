@@ -53,7 +53,10 @@ pub fn list(space: &TemplateSpace, own: Option<&ScheduleTemplate>, most: usize, 
         outln!("{} cannot be generated", space.refused);
     }
     let dims = |dims: &[(String, u64)]| dims.iter().map(|(index, n)| format!("{index}:{n}")).collect::<Vec<_>>().join(", ");
-    let of: Vec<String> = space.operators().operators.iter().map(|o| format!("{}[{}]", o.operator, dims(&o.dims))).collect();
+    // What stays in registers has no schedule.
+    let has_schedule = |operator: &str| space.templates.iter().any(|t| t.template.schedules.iter().any(|s| s.operator == operator));
+    let operators = space.operators().operators.iter().filter(|o| has_schedule(&o.operator));
+    let of: Vec<String> = operators.map(|o| format!("{}[{}]", o.operator, dims(&o.dims))).collect();
     outln!("operators: {}", of.join(" "));
     Ok(())
 }

@@ -42,6 +42,8 @@ pub enum PipelineError {
     Combined(String),
     #[error("no program of this recipe fits into memory: {0}; use smaller sizes, or a larger --memory if there is more")]
     Memory(String),
+    #[error("{0}")]
+    Variants(String),
     #[error("the result is wrong: {0}")]
     Mismatch(String),
     #[error("{0}")]
@@ -74,12 +76,15 @@ impl PipelineError {
             | PipelineError::Size(_)
             | PipelineError::Tensors { .. }
             | PipelineError::Memory(_)
+            | PipelineError::Variants(_)
             | PipelineError::Store(_)
             | PipelineError::Select(_)
             | PipelineError::Certificate(_)
             | PipelineError::Refused { .. }
             | PipelineError::Plan { .. } => 2,
             PipelineError::Kernel(KernelError::MissingRow { .. }) => 2,
+            // Spaces have no such configuration: somebody has written it into a plan.
+            PipelineError::Kernel(KernelError::Knob { .. }) => 2,
             // No kernel takes these types, so the recipe asks for an unsupported combination.
             PipelineError::Kernel(KernelError::Contraction(ContractionError::Dtype { .. } | ContractionError::Cores { .. })) => 2,
             PipelineError::Driver(DriverError::Verification { .. }) => 3,

@@ -63,15 +63,15 @@ fn found_again(target: &str, program: &Sdfg, at: u64) -> Result<Seen, Failure> {
             assert!(seen_outside.iter().all(has), "{} of `{}` lacks some of {seen_outside:?}", listed.template, spec.name);
             let asked: ScheduleTemplate = listed.template.to_string().parse()?;
             assert_eq!(asked, listed.template);
-            let found = templates.find(&asked)?;
+            let found = templates.find(&asked, None)?;
             assert_eq!(found.template, asked);
             assert_eq!((target.template)(&spec, &found.config)?.as_ref(), Some(&asked), "`{}` under {}", spec.name, found.config);
             // Launch parameters need not be given.
             let open = ScheduleTemplate { cta_num: None, cta_size: None, ..asked.clone() };
-            assert_eq!(templates.find(&open)?.template.schedules, asked.schedules);
+            assert_eq!(templates.find(&open, None)?.template.schedules, asked.schedules);
         }
         // The configuration itself needs no relayout, so what is found needs none either, if all were looked at.
-        let found = templates.find(&template)?;
+        let found = templates.find(&template, None)?;
         assert!(found.relayouts.is_empty() || templates.looked_at < templates.all, "{} for {template}", found.config);
         let counted: u64 = templates.templates.iter().map(|t| t.configurations).sum();
         assert!(counted + templates.without + templates.refused <= templates.looked_at + 1, "`{}`", spec.name);
@@ -207,7 +207,7 @@ fn templates_that_no_configuration_means_are_told_with_the_nearest() -> Result<(
     let config = space.config(0);
     let templates = TemplateSpace::new(&spec, &*space, (&config, &config.layouts), cores)?;
     let ask = |text: &str| -> Result<String, Failure> {
-        match templates.find(&text.parse()?) {
+        match templates.find(&text.parse()?, None) {
             Ok(found) => Err(format!("{text} is {}", found.template).into()),
             Err(error) => Ok(error.to_string()),
         }
@@ -219,7 +219,7 @@ fn templates_that_no_configuration_means_are_told_with_the_nearest() -> Result<(
     let none = ask("y[WARP,WARP,WARP,WARP];")?;
     assert!(none.contains("the nearest are") && none.lines().count() > 2, "{none}");
     assert!(
-        matches!(templates.find(&"y[WARP,WARP,WARP,WARP];".parse()?), Err(TemplateError::NotFound { nearest, .. }) if nearest.len() > 1)
+        matches!(templates.find(&"y[WARP,WARP,WARP,WARP];".parse()?, None), Err(TemplateError::NotFound { nearest, .. }) if nearest.len() > 1)
     );
     Ok(())
 }

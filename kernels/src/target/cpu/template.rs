@@ -49,6 +49,16 @@ struct CoreLoops<'a> {
 
 impl LoopMeaning for CoreLoops<'_> {
     fn outer(&self, each: &ForLoop) -> Vec<(AttributeKind, u64)> {
+        if let Some(strip) = &self.nest.strip {
+            if each.index == strip.strips {
+                return vec![];
+            }
+            // Workers share strips, and walk the steps of each in order.
+            if each.index == strip.steps {
+                let strips = (self.nest.steps(each) + strip.each - 1) / strip.each;
+                return vec![(AttributeKind::Grid, strips as u64), (AttributeKind::Thread, strip.each as u64)];
+            }
+        }
         let kind = if each.tag == Tag::Sequential { AttributeKind::Thread } else { AttributeKind::Grid };
         vec![(kind, self.nest.steps(each) as u64)]
     }

@@ -297,7 +297,7 @@ fn certify(
     let once = decision.certificate.once.clone();
     // Only a plan whose program was swept takes part in the choice.
     let plans = session.programs.variants.iter().filter(|variant| sweeps.keys.contains(&variant.key)).filter_map(|v| v.plan.as_ref());
-    let fusion = plans.map(|plan| plan.relative()).next().unwrap_or_default();
+    let fusion = plans.map(|plan| plan.relative()).collect::<Vec<_>>().join("; another one: ");
     let certificate = decision.certificate.about(vec![records.display().to_string()]).relative_to(fusion.clone());
     let text = certificate.text().map_err(|e| fault(e.to_string()))?;
     bench::atomic::write(&path, text.as_bytes()).map_err(|e| fault(e.to_string()))?;

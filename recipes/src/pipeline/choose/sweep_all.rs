@@ -86,6 +86,12 @@ pub fn sweep_all(
     };
     let fit = programs.variants.iter().map(|v| held(&v.key.to_string(), &v.program)).collect::<Result<Vec<_>, _>>()?;
     let unfused_fits = held(VariantId::Unfused.row().title, &programs.unfused)?;
+    if fit.is_empty() {
+        let only: Vec<String> = programs.options.only.iter().map(|id| id.text()).collect();
+        let why =
+            format!("this recipe has no program of the variants {}; `memlet variants RECIPE` lists those that it has", only.join(", "));
+        return Err(PipelineError::Variants(why));
+    }
     if !fit.contains(&true) {
         let all =
             programs.variants.iter().map(|v| Ok((with.memory.needed(&v.program)?, &v.key))).collect::<Result<Vec<_>, PipelineError>>()?;

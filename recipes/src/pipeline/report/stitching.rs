@@ -68,6 +68,7 @@ fn of_state(plan: &FusionPlan, state: &StatePlan, times: &PatternTimes) -> Vec<S
             saved_bytes: Bytes(chosen.saving.bytes),
             saved_launches: chosen.saving.launches,
             score: predicted(chosen.score_ps as f64 / MS),
+            model: Some(predicted((chosen.model_ps + chosen.more_ps) as f64 * state.times as f64 / MS)),
             separate: times.apart(&units).map(measured),
             stitched: times.together(kernel).map(measured),
             units,
@@ -85,6 +86,7 @@ fn of_loop(state: &StatePlan, separate: Option<f64>, stitched: Option<f64>) -> S
         saved_bytes: Bytes(sum(|saving| saving.bytes)),
         saved_launches: sum(|saving| saving.launches),
         score: predicted(state.saved() as f64 / MS),
+        model: None,
         separate: separate.map(measured),
         stitched: stitched.map(measured),
     }
