@@ -208,7 +208,10 @@ fn too_many(threads: usize, cores: usize) -> String {
 fn share(text: &str) -> Result<f64, String> {
     let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent.trim_end(), 0.01));
     let share = number.parse::<f64>().ok().map(|n| n * unit).filter(|s| s.is_finite() && *s >= 0.0);
-    share.ok_or_else(|| format!("`{text}` is no share; write 2% or 0.02"))
+    match share {
+        Some(share) if share > 1.0 && unit == 1.0 => Err(format!("`{text}` would be {}%; write {text}% if that is meant", share * 100.0)),
+        _ => share.ok_or_else(|| format!("`{text}` is no share; write 2% or 0.02")),
+    }
 }
 
 /// `8GB`, `512MB` or `300kB`, decimal as everywhere; or bytes.
@@ -386,5 +389,6 @@ mod tests {
         for wrong in ["", "%", "-1%", "two", "inf", "nan%"] {
             assert!(share(wrong).is_err_and(|why| why.contains("write 2% or 0.02")), "{wrong}");
         }
+        assert!(share("25").is_err_and(|why| why.contains("2500%") && why.contains("write 25%")));
     }
 }
