@@ -256,6 +256,15 @@ mod tests {
 
     #[test]
     fn phases_add_up_and_the_innermost_one_counts() {
+        let alone = ["--exact", "timings::tests::phases_of_a_process_of_its_own", "--ignored"];
+        let ran = std::env::current_exe().and_then(|test| std::process::Command::new(test).args(alone).output());
+        let said = ran.map(|ran| String::from_utf8_lossy(&ran.stdout).into_owned());
+        assert!(said.as_ref().is_ok_and(|said| said.contains("1 passed")), "{said:?}");
+    }
+
+    #[test]
+    #[ignore = "times of all threads of a process, where other tests have phases too: the test above runs it alone"]
+    fn phases_of_a_process_of_its_own() {
         start();
         during(CommandPhase::Rewrite, || {
             std::thread::sleep(Duration::from_millis(20));
