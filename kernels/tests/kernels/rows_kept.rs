@@ -4,6 +4,7 @@
 use crate::harness::{Failure, Reference, toolchain};
 use crate::layers::{IMAGE, Layers, RESULT, cases, straight};
 use kernels::pool::Pool;
+use kernels::target::cpu::template::template_of;
 use kernels::target::cpu::{Toolchain, templates};
 use kernels::tiles::{LayerFlop, LayerSpace};
 use kernels::{ConfigSpace, KernelSpec};
@@ -210,6 +211,10 @@ fn steps_compute_nothing_again_but_at_the_beginning_of_strips() -> Result<(), Fa
     // Strips of 6 rows: the window of each but the first begins two rows before the last one's end.
     let strips = found(&[("form", "rows"), ("tile", "p:2,q:6"), ("strip", "p:6")])?.ok_or("no layers")?;
     assert_eq!((strips.done, strips.alone), (flop(21.0 + 3.0 * 2.0), flop(21.0)));
+    // 11 steps of 2 rows are 4 strips of 3 steps. Workers share the strips alone.
+    let template = template_of(&reference.spec, &knobs(&[("form", "rows"), ("tile", "p:2,q:6"), ("strip", "p:6")]))?;
+    let template = template.ok_or("a template")?.to_string();
+    assert!(template.contains("GRID_4-THREAD_3-CTA_2"), "{template}");
     let whole = found(&[("form", "rows"), ("tile", "p:2,q:6")])?.ok_or("no layers")?;
     assert_eq!((whole.done, whole.again()), (flop(21.0), 0.0));
     // Tiles that overlap: 3 rows at the top, 4 for each of nine, and 2 for the last row of the picture.
