@@ -85,14 +85,16 @@ IN_PLACE = {"Add", "Sum", "Mul", "Sub", "Div", "Relu", "Clip", "Sigmoid", "Tanh"
 def alive_at_once(graph, bytes_of):
     """The most bytes of tensors that are alive at once when the nodes of a graph run in its order; results are kept to the end.
 
-    A result takes the place of an input that nothing needs later wherever the operator can do so, whether or not the runtime does.
+    A result takes the place of an input that nothing needs later wherever the operator can do so, whether or not the runtime does. What
+    the caller gives stays to the end: it is the caller's.
     """
+    given = {tensor.name for tensor in graph.input}
     last = {name: at for at, node in enumerate(graph.node) for name in node.input}
     last |= {output.name: len(graph.node) for output in graph.output}
-    live = peak = sum(bytes_of(given.name) for given in graph.input)
+    live = peak = sum(map(bytes_of, given))
     for at, node in enumerate(graph.node):
         made = sum(bytes_of(name) for name in node.output)
-        dying = {name for name in node.input if name and last[name] == at and bytes_of(name)}
+        dying = {name for name in node.input if name and name not in given and last[name] == at and bytes_of(name)}
         over = dying if node.op_type in IN_PLACE else dying & set(node.input[3:4]) if node.op_type == "Conv" else set()
         shared = max((bytes_of(name) for name in over if bytes_of(name) == made), default=0)
         peak = max(peak, live + made - shared)

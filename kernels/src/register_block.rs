@@ -37,9 +37,20 @@ fn cycles(block: PanelBlock, units: f64, vectors: i64, rows: i64) -> f64 {
     (sums / units).max(loads / loaded).max(4.0).max(bytes / near) + 0.25
 }
 
-/// Pieces of `count` iterations by `size`: (iterations, how many of them).
+/// Pieces of `count` vectors by `size`: (vectors, how many of them).
 fn pieces(count: i64, size: i64) -> Vec<(i64, i64)> {
     [(size, count / size), (count % size, 1)].into_iter().filter(|(n, times)| *n > 0 && *times > 0).collect()
+}
+
+/// The blocks of at most `size` rows that an axis of `count` rows is divided into, as few as there can be and as equal: rows of a block,
+/// and how many blocks have them. A last block of two rows would take nearly as long as one of six, since vectors come no faster.
+pub fn equal_blocks(count: i64, size: i64) -> Vec<(i64, i64)> {
+    let blocks = (count + size - 1) / size.max(1);
+    if blocks <= 0 {
+        return Vec::new();
+    }
+    let (rows, more) = (count / blocks, count % blocks);
+    [(rows + 1, more), (rows, blocks - more)].into_iter().filter(|(_, times)| *times > 0).collect()
 }
 
 /// The block that takes least time for so many rows along two axes and so many vectors.
@@ -66,8 +77,8 @@ fn choose_for(block: PanelBlock, units: f64, rows: [i64; 2], vectors: i64) -> (R
                 }
                 let mut total = 0.0;
                 for (n, times) in pieces(vectors, v) {
-                    for (a, of_a) in pieces(rows[0], first) {
-                        for (b, of_b) in pieces(rows[1], second) {
+                    for (a, of_a) in equal_blocks(rows[0], first) {
+                        for (b, of_b) in equal_blocks(rows[1], second) {
                             total += (times * of_a * of_b) as f64 * cycles(block, units, n, a * b);
                         }
                     }
@@ -100,6 +111,21 @@ mod tests {
         // Whole rows of seven.
         assert_eq!(choose_for(WIDE, 1.0, [7, 7], 32).0.rows[0], 7);
         assert_eq!(choose_for(WIDE, 1.0, [1, 1], 1).0, RegisterBlock { rows: [1, 1], vectors: 1 });
+    }
+
+    #[test]
+    fn rows_are_divided_equally() {
+        assert_eq!(equal_blocks(56, 6), [(6, 6), (5, 4)]);
+        assert_eq!(equal_blocks(13, 5), [(5, 1), (4, 2)]);
+        assert_eq!(equal_blocks(12, 6), [(6, 2)]);
+        assert_eq!(equal_blocks(3, 6), [(3, 1)]);
+        assert_eq!(equal_blocks(0, 6), []);
+        for (count, size) in (1..60).flat_map(|count| (1..30).map(move |size| (count, size))) {
+            let blocks = equal_blocks(count, size);
+            assert_eq!(blocks.iter().map(|(rows, times)| rows * times).sum::<i64>(), count);
+            assert_eq!(blocks.iter().map(|(_, times)| times).sum::<i64>(), (count + size - 1) / size, "no more blocks than there must be");
+            assert!(blocks.iter().all(|(rows, _)| (1..=size).contains(rows)));
+        }
     }
 
     #[test]

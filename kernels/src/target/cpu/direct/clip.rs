@@ -4,11 +4,12 @@
 //! border have micro-kernels of their own, whose text lacks what lies outside. Along another dim all rows of a block leave alike: its
 //! window begins later or ends earlier, and the micro-kernel is given how many steps are left.
 
-use super::ProductAxis;
 use super::clipped_dim::ClippedDim;
 use super::micro::Clip;
+use super::product_axis::ProductAxis;
 use crate::emit::scalar::integer;
 use crate::loopnest::{Element, LoopGroup, slope};
+use crate::register_block::equal_blocks;
 use crate::target::cpu::dialect::CPrinter;
 use sdfg::Expr;
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,7 +70,7 @@ impl CPrinter<'_> {
         dims.iter().all(&mut is_new).then_some(dims)
     }
 
-    /// The blocks of `size` rows of an axis along which windows leave a dim.
+    /// The blocks of at most `size` rows of an axis along which windows leave a dim.
     pub fn clipped_blocks(&self, dim: &ClippedDim, axis: &ProductAxis, size: i64) -> ClippedBlocks {
         let step = dim.place.as_ref().map_or(0, |(_, step)| *step);
         let tile = self.nest.tiles.iter().find(|t| axis.indices.contains(&t.index));
@@ -77,8 +78,10 @@ impl CPrinter<'_> {
         let (mut edges, mut found) = (Vec::new(), Vec::new());
         for start in (0..count).step_by(of_tile.max(1) as usize) {
             let iterations = of_tile.min(count - start);
-            for at in (0..iterations).step_by(size as usize) {
-                let (position, rows) = (dim.first + step * (start + at), size.min(iterations - at));
+            let mut next = 0;
+            for rows in equal_blocks(iterations, size).into_iter().flat_map(|(rows, times)| (0..times).map(move |_| rows)) {
+                let position = dim.first + step * (start + next);
+                next += rows;
                 let leaves = dim.inside(position, rows).into_iter().flatten().any(|inside| !inside);
                 if leaves && !edges.contains(&position) {
                     edges.push(position);

@@ -1,7 +1,7 @@
 //! Where a direct product finds a factor: in place, in a copy with the fill around it, or packed in vectors.
 
-use super::ProductAxis;
 use super::operand::{Copied, DirectOperand};
+use super::product_axis::ProductAxis;
 use crate::emit::printer::Prepared;
 use crate::emit::scalar::{constant, integer};
 use crate::error::KernelError;

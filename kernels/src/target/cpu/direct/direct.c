@@ -32,6 +32,7 @@ typedef real reg_t __attribute__((vector_size(VEC_BYTES)));
 
 /* What a later call reads, brought into the second cache. */
 #define BRING_NEAR(at) __builtin_prefetch((at), 0, 2)
+#define BRING_TO_WRITE(at) __builtin_prefetch((at), 1, 3)
 
 /* A vector of values that lie apart. */
 ALWAYS reg_t gathered(const real *at, int64_t apart, int64_t count)

@@ -1,6 +1,6 @@
 //! What follows a direct product element by element: computed by the micro-kernel, from the sums that it has in registers.
 
-use super::ProductAxis;
+use super::product_axis::ProductAxis;
 use crate::emit::printer::PrintedLoops;
 use crate::emit::scalar::value;
 use crate::loopnest::{Element, LoopGroup, MemorySpace, NestStatement, slope};

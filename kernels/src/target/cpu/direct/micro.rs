@@ -1,5 +1,7 @@
 //! C of one micro-kernel of a direct product: a register block of sums over the whole depth.
 
+use super::next_rows::{LINE, NextRows};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// A loop over the depth: iterations, and elements between them in the factor of vectors and in the other one.
@@ -49,6 +51,10 @@ pub struct MicroKernel {
     pub epilogue: Option<(String, Vec<EpilogueStrides>)>,
     /// Vectors that are brought near at a distance from the factor of vectors that a caller gives: those of a later call.
     pub brings: Option<Brought>,
+    /// Elements of the other factor that a later call reads, by their distance.
+    pub next: NextRows,
+    /// Whether what it writes, or an epilogue reads for each sum, is brought near before it multiplies.
+    pub brings_results: bool,
 }
 
 /// What a micro-kernel asks for while it multiplies.
@@ -91,6 +97,12 @@ impl MicroKernel {
         }
         let names: Vec<String> = (0..self.vectors).map(|v| format!("w{v}")).collect();
         let _ = writeln!(body, "    reg_t x, {};\n    (void)x, (void)lanes;", names.join(", "));
+        if !self.next.in_each_round {
+            self.bring_next_rows(&mut body, "    ");
+        }
+        if self.brings_results {
+            self.bring_results(&mut body);
+        }
         self.nest(&mut body, 0, "    ", &|_, _| true);
         for (i, v) in sums() {
             let _ = writeln!(body, "    c{i}_{v} *= scale;");
@@ -131,6 +143,35 @@ impl MicroKernel {
         (name, text)
     }
 
+    fn bring_next_rows(&self, body: &mut String, indent: &str) {
+        for at in &self.next.lines {
+            let _ = writeln!(body, "{indent}BRING_NEAR(s + {at});");
+        }
+    }
+
+    /// Asks for the lines that the end of the function touches: they come while it multiplies.
+    fn bring_results(&self, body: &mut String) {
+        let lines = |rows: [i64; 2], vector: i64| -> BTreeSet<i64> {
+            let places = self.each_row().flat_map(|(_, a, b)| (0..self.vectors).map(move |v| a * rows[0] + b * rows[1] + v * vector));
+            places.map(|at| at / LINE * LINE).collect()
+        };
+        if self.epilogue.is_none() && self.out[1] == 1 {
+            for at in lines(self.out_rows, self.out[0]) {
+                let _ = writeln!(body, "    BRING_TO_WRITE(c + {at});");
+            }
+        }
+        for (n, place) in self.epilogue.iter().flat_map(|(_, places)| places).enumerate() {
+            // A value for each vector, such as a bias, is near.
+            if place.lane != 1 || place.rows == [0, 0] {
+                continue;
+            }
+            let bring = if place.is_written { "BRING_TO_WRITE" } else { "BRING_NEAR" };
+            for at in lines(place.rows, place.vector) {
+                let _ = writeln!(body, "    {bring}(t{n} + {at});");
+            }
+        }
+    }
+
     /// Loops over the depth from a level on, of the rows that count there.
     fn nest(&self, body: &mut String, level: usize, indent: &str, counts: &dyn Fn(i64, i64) -> bool) {
         let Some(DepthLoop { count, strides: [w, s], clip }) = self.depth.get(level).cloned() else {
@@ -164,6 +205,9 @@ impl MicroKernel {
                 let _ = writeln!(body, "{indent}}}");
             } else {
                 let _ = writeln!(body, "{within}{again}");
+                if level == 0 && self.next.in_each_round {
+                    self.bring_next_rows(body, &within);
+                }
                 self.nest(body, level + 1, &within, counts);
                 let _ = writeln!(body, "{within}w = w_{level}, s = s_{level};\n{indent}}}");
             }

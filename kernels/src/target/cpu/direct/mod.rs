@@ -21,7 +21,9 @@ mod copies;
 mod epilogue;
 mod kept_rows;
 mod micro;
+mod next_rows;
 pub(crate) mod operand;
+mod product_axis;
 mod winograd;
 
 use crate::emit::scalar::{integer, value};
@@ -36,10 +38,12 @@ use clipped_dim::ClippedDim;
 use copies::PackedFactor;
 use epilogue::{DirectEpilogue, Touched};
 use micro::{Brought, Clip, DepthLoop, EpilogueStrides, MicroKernel, steps_of_round};
+use next_rows::NextRows;
 pub use operand::DirectOperand;
+use product_axis::{ProductAxis, heights, joined, widths};
 use sdfg::{Expr, Scalar};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Types, instructions and copies that the micro-kernels are made of.
 pub const PRELUDE: &str = include_str!("direct.c");
@@ -51,77 +55,6 @@ const NEIGHBOURS: i64 = 4;
 const FAR: i64 = 512 << 10;
 /// Bytes of a factor that is in no second cache when a step comes to it: what other kernels read has passed since.
 const DISTANT: i64 = 256 << 10;
-
-/// An index of a product, or several that are walked as one.
-#[derive(Clone, Debug)]
-pub struct ProductAxis {
-    /// From inner to outer.
-    indices: Vec<String>,
-    /// Most iterations, and C text of how many there are.
-    most: i64,
-    count: String,
-    /// Iterations of the last tile, if it is smaller.
-    last: i64,
-    /// Elements between neighbours in the factors, in the result and in what an epilogue touches; `None` where it does not occur.
-    strides: Vec<Option<i64>>,
-    /// Whether it is walked by itself: windows that leave a container move along it.
-    is_alone: bool,
-}
-
-impl ProductAxis {
-    fn is_ragged(&self) -> bool {
-        self.last != self.most
-    }
-
-    fn stride(&self, t: usize) -> i64 {
-        self.strides[t].unwrap_or(0)
-    }
-
-    /// `self` around `inner` as one axis, if it continues where that ends wherever they occur.
-    fn around(&self, inner: &ProductAxis) -> Option<ProductAxis> {
-        let continues = self.strides.iter().zip(&inner.strides).all(|(outer, inner_step)| *outer == inner_step.map(|s| s * inner.most));
-        (continues && !inner.is_ragged() && !self.is_alone && !inner.is_alone).then(|| ProductAxis {
-            indices: inner.indices.iter().chain(&self.indices).cloned().collect(),
-            most: self.most * inner.most,
-            count: format!("{} * {}", self.count, inner.most),
-            last: self.last * inner.most,
-            strides: inner.strides.clone(),
-            is_alone: false,
-        })
-    }
-}
-
-/// Axes with those walked as one that can be, by descending stride of a tensor.
-fn joined(mut axes: Vec<ProductAxis>, by: usize) -> Vec<ProductAxis> {
-    axes.sort_by_key(|a| Reverse(a.stride(by).abs()));
-    let mut found: Vec<ProductAxis> = Vec::new();
-    for axis in axes {
-        match found.last().and_then(|outer| outer.around(&axis)) {
-            Some(one) => {
-                found.pop();
-                found.push(one);
-            }
-            None => found.push(axis),
-        }
-    }
-    found
-}
-
-/// Iterations that pieces of `size` of an axis can have.
-fn heights(axis: Option<&ProductAxis>, size: i64) -> Vec<i64> {
-    let Some(axis) = axis else { return vec![1] };
-    // The number of iterations is known when the kernel runs.
-    if axis.last == 0 {
-        return (1..=size.min(axis.most)).rev().collect();
-    }
-    let mut found = Vec::new();
-    for count in [axis.most, axis.last] {
-        found.extend([size.min(count), count % size].into_iter().filter(|n| *n > 0));
-    }
-    found.sort_unstable_by_key(|n| Reverse(*n));
-    found.dedup();
-    found
-}
 
 /// How the axes of a product are used.
 struct Roles {
@@ -338,6 +271,22 @@ impl CPrinter<'_> {
             * rows.iter().skip(2).map(|a| a.most).product::<i64>();
         let every = calls.min(steps_of_round(&steps));
         let brings = (in_memory && !both && panel > NEAR && of_factor > DISTANT).then_some(every);
+        let bytes = |data: &str| self.tensor(data).map(|t| if self.is_given(data) { t.shape.iter().product::<i64>() * 4 } else { 0 });
+        let distant = |element: &Element| Ok::<_, KernelError>(bytes(&element.data)? > DISTANT);
+        let comes_from_afar = !operands[s].is_copied() && distant(&operands[s].element)?;
+        // Indices that share a subscript with those of the rows move windows.
+        let of_rows: BTreeSet<&String> = rows.iter().flat_map(|row| &row.indices).collect();
+        let subscripts = operands[s].element.subscripts.iter().map(|e| self.untiled(e).symbols());
+        let windows: BTreeSet<String> = subscripts.filter(|symbols| symbols.iter().any(|i| of_rows.contains(i))).flatten().collect();
+        let is_window = |axis: &ProductAxis| axis.indices.iter().any(|i| windows.contains(i));
+        let next = |height: [i64; 2]| match comes_from_afar {
+            true => NextRows::of(s, height, &rows, &edged, is_window),
+            false => NextRows::default(),
+        };
+        let mut brings_results = false;
+        for (n, element) in results.iter().enumerate().filter(|(n, _)| *n > 0 || epilogue.is_none()) {
+            brings_results |= rows.iter().any(|row| row.stride(n + 2) != 0) && distant(element)?;
+        }
         let kernel = |height: [i64; 2], edges: [usize; 2], vectors: i64| MicroKernel {
             lanes,
             vectors,
@@ -360,6 +309,8 @@ impl CPrinter<'_> {
                 (e.text.clone(), e.touched.iter().enumerate().map(place).collect())
             }),
             brings: brings.map(|every| Brought { vectors, every }),
+            next: next(height),
+            brings_results,
         };
         if let Some(ragged) = depth.iter().find(|d| d.is_ragged()) {
             return Err(self.unsupported(format!("`{}` is summed in tiles of different sizes", ragged.indices[0])));
@@ -404,10 +355,12 @@ impl CPrinter<'_> {
         let walked = |axis: &ProductAxis, size: i64| BlockLoop {
             count: axis.count.clone(),
             step: size,
+            is_equal: true,
             strides: all().map(|t| axis.stride(t)).collect(),
             moves: moves(axis),
         };
-        let of_vectors = BlockLoop { count, step: block.vectors, strides: all().map(apart).collect(), moves: vec![0; clipped.len()] };
+        let of_vectors =
+            BlockLoop { count, step: block.vectors, is_equal: false, strides: all().map(apart).collect(), moves: vec![0; clipped.len()] };
         let mut order: Vec<BlockLoop> = loops.iter().chain(&across).map(|axis| walked(axis, 1)).collect();
         let outside = panel <= NEAR || panel * (vectors + block.vectors - 1) / block.vectors > FAR;
         let (mut at_vectors, mut at_rows) = (0, [None; 2]);
@@ -429,13 +382,14 @@ impl CPrinter<'_> {
         // Blocks of rows that have met a panel, or all panels of the tile where these are the innermost loop: the loops that are counted.
         let end = order.len() - usize::from(!outside);
         let met = end - rows.len()..end;
-        for (n, BlockLoop { count, step, .. }) in order.iter().enumerate() {
+        for (n, block_loop) in order.iter().enumerate() {
             if brings.is_some() && !rows.is_empty() && n == met.start {
                 self.line(level + 1 + n, "int64_t met = 0;");
             }
-            self.line(level + 1 + n, format!("for (int64_t x{n} = 0; x{n} < {count}; x{n} += {step}) {{"));
-            if *step > 1 {
-                self.line(level + 2 + n, format!("const int64_t h{n} = min_of({step}, {count} - x{n});"));
+            let [begin, size] = block_loop.begin(n);
+            self.line(level + 1 + n, begin);
+            if !size.is_empty() {
+                self.line(level + 2 + n, size);
             }
         }
         let inner = level + 1 + order.len();
@@ -484,7 +438,7 @@ impl CPrinter<'_> {
         let [of_v, of_s] = begin;
         let arguments = format!("({of_v}, {of_s}{result}, {scale}, {valid}{touched}{ahead}{lefts});");
         let of_lane = ProductAxis { most: vectors, last: (lane.last + lanes - 1) / lanes, ..lane.clone() };
-        let wide = heights(Some(beside.as_ref().unwrap_or(&of_lane)), block.vectors);
+        let wide = widths(beside.as_ref().unwrap_or(&of_lane), block.vectors);
         // Rows along each axis of a block, and the edge that they are at.
         let blocks_of = [0, 1].map(|axis| {
             let found = clipped.iter().enumerate().find_map(|(n, (_, blocks))| {

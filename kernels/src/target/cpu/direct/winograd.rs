@@ -12,9 +12,11 @@
 //! convolution is computed when results leave it. The form is one of a kernel's configurations: other products of the kernel, and
 //! convolutions that are none of these, are direct.
 
+use super::DirectOperand;
 use super::epilogue::{DirectEpilogue, Touched};
 use super::micro::{Brought, Clip, DepthLoop, EpilogueStrides, MicroKernel};
-use super::{DirectOperand, ProductAxis};
+use super::next_rows::NextRows;
+use super::product_axis::ProductAxis;
 use crate::emit::printer::Prepared;
 use crate::emit::scalar::{constant, integer, value};
 use crate::error::KernelError;
@@ -362,6 +364,8 @@ impl CPrinter<'_> {
                     last_is_partial: true,
                     epilogue: None,
                     brings: (brings > 0).then_some(Brought { vectors: brings, every: 1 }),
+                    next: NextRows::default(),
+                    brings_results: false,
                 };
                 let (name, text) = kernel.code();
                 self.functions.insert(name.clone(), text);
