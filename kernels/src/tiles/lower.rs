@@ -17,6 +17,7 @@ use crate::processor::PanelBlock;
 use crate::tiles::buffer_reuse;
 use crate::tiles::factor;
 use crate::tiles::layers::{self, Fold};
+use crate::tiles::product_order::products_before_their_readers;
 use indexmap::IndexMap;
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Expr, Layout, Scalar};
@@ -190,8 +191,10 @@ pub fn lower(spec: &KernelSpec, config: &KernelConfig) -> Result<LoopNest, Kerne
         return Err(unsupported(spec, format!("its tiles have {scratch} elements in all, more than {SCRATCH}; choose smaller ones")));
     }
 
+    let order = if direct { products_before_their_readers(&statements, &tensors) } else { (0..statements.len()).collect() };
     let mut groups: Vec<LoopGroup> = Vec::new();
-    for (n, Flat { inner, statement, is_gemm }) in statements.into_iter().enumerate() {
+    for n in order {
+        let Flat { inner, statement, is_gemm } = statements[n].clone();
         let to_loop = |r: &IndexRange| ForLoop { index: r.index.clone(), tag: Tag::Sequential, count: r.count, map: r.map.clone() };
         let last = statement.reads.iter().any(|(_, e)| tensors.get(&e.data).is_some_and(|t| t.space == MemorySpace::Kept));
         let in_window = |index: &String| without.get(&n).is_some_and(|without| without.contains(index));

@@ -6,6 +6,7 @@ mod contraction;
 mod factor;
 pub(crate) mod layers;
 pub(crate) mod lower;
+mod product_order;
 mod small_sides;
 pub(crate) mod space;
 mod window_cost;

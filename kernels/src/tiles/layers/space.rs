@@ -214,10 +214,11 @@ fn tiling(flattened: &Flattened, folds: &[Fold], tile: &BTreeMap<String, i64>, s
         work += flop * points;
         least += flop * alone;
     }
-    // Sums that element-wise work follows stay in registers: what a product reads lies in the tile's memory.
+    // Sums that element-wise work follows stay in registers: what a product reads lies in the tile's memory, and so does what is reduced
+    // otherwise, such as by the maximum of windows.
     let factor = |data: &String| {
-        let products = flattened.statements.iter().filter(|f| is_product(f, flattened));
-        products.flat_map(|f| &f.statement.reads).any(|(_, e)| e.data == *data)
+        let reductions = flattened.statements.iter().filter(|f| f.statement.combine.is_some() || is_product(f, flattened));
+        reductions.flat_map(|f| &f.statement.reads).any(|(_, e)| e.data == *data)
     };
     let (mut elements, mut held) = (0, 0);
     for (data, tensor) in flattened.tensors.iter().filter(|(_, t)| t.space == MemorySpace::Local) {
