@@ -7,6 +7,8 @@ use crate::processor::{PanelBlock, is_intel};
 pub struct RegisterBlock {
     pub rows: [i64; 2],
     pub vectors: i64,
+    /// Whether rows are places one after the other that go on in the next row of the image, at most `rows[0]`, instead of a rectangle.
+    pub is_run: bool,
 }
 
 /// Registers besides sums and vectors: one value of the other factor.
@@ -53,9 +55,28 @@ pub fn equal_blocks(count: i64, size: i64) -> Vec<(i64, i64)> {
     [(rows + 1, more), (rows, blocks - more)].into_iter().filter(|(_, times)| *times > 0).collect()
 }
 
-/// The block that takes least time for so many rows along two axes and so many vectors.
-pub fn choose(block: PanelBlock, rows: [i64; 2], vectors: i64) -> RegisterBlock {
-    choose_for(block, units(block), rows, vectors).0
+/// The block that takes least time for so many rows along two axes and so many vectors, among rectangles and, where there may be some, runs.
+pub fn choose(block: PanelBlock, rows: [i64; 2], vectors: i64, may_run: bool) -> RegisterBlock {
+    let (rectangle, cycles) = choose_for(block, units(block), rows, vectors);
+    match runs_for(block, units(block), rows, vectors).filter(|(_, of_run)| may_run && *of_run < WORTH * cycles) {
+        Some((run, _)) => run,
+        None => rectangle,
+    }
+}
+
+/// The share of a rectangle's time that runs must take at most: they have more micro-kernels, which take time to compile.
+const WORTH: f64 = 0.97;
+
+/// The best runs of places of a picture of two axes, and the cycles of a step of the depth.
+fn runs_for(block: PanelBlock, units: f64, rows: [i64; 2], vectors: i64) -> Option<(RegisterBlock, f64)> {
+    let all = (1..=vectors.min(MOST_VECTORS)).flat_map(|v| (1..=(registers(block) - OTHERS - v) / v).map(move |size| (v, size)));
+    let of = |(v, size): (i64, i64)| {
+        let places = equal_blocks(rows[0] * rows[1], size);
+        let cycles = |n: i64| places.iter().map(|(rows, times)| *times as f64 * cycles(block, units, n, *rows)).sum::<f64>();
+        let total: f64 = pieces(vectors, v).into_iter().map(|(n, times)| times as f64 * cycles(n)).sum();
+        (RegisterBlock { rows: [size, 1], vectors: v, is_run: true }, total)
+    };
+    all.map(of).min_by(|(_, a), (_, b)| a.total_cmp(b))
 }
 
 /// Cycles that a core takes for one step of the depth of so many rows along two axes and so many vectors, in the block of [`choose`].
@@ -64,7 +85,7 @@ pub fn cycles_of_step(block: PanelBlock, rows: [i64; 2], vectors: i64) -> f64 {
 }
 
 fn choose_for(block: PanelBlock, units: f64, rows: [i64; 2], vectors: i64) -> (RegisterBlock, f64) {
-    let mut best = (RegisterBlock { rows: [1, 1], vectors: 1 }, f64::INFINITY);
+    let mut best = (RegisterBlock { rows: [1, 1], vectors: 1, is_run: false }, f64::INFINITY);
     for v in 1..=vectors.min(MOST_VECTORS) {
         let most = (registers(block) - OTHERS - v) / v;
         let mut sizes: Vec<i64> = (1..=rows[0]).map(|n| (rows[0] + n - 1) / n).filter(|t| *t <= most).collect();
@@ -84,7 +105,7 @@ fn choose_for(block: PanelBlock, units: f64, rows: [i64; 2], vectors: i64) -> (R
                     }
                 }
                 if total < best.1 {
-                    best = (RegisterBlock { rows: [first, second], vectors: v }, total);
+                    best = (RegisterBlock { rows: [first, second], vectors: v, is_run: false }, total);
                 }
             }
         }
@@ -102,15 +123,23 @@ mod tests {
     #[test]
     fn blocks_fill_the_registers() {
         // One value of the other factor serves one vector where multiply-adds are slow, and two where loads would be.
-        assert_eq!(choose_for(WIDE, 1.0, [56, 56], 4).0, RegisterBlock { rows: [28, 1], vectors: 1 });
-        assert_eq!(choose_for(WIDE, 2.0, [56, 56], 4).0, RegisterBlock { rows: [14, 1], vectors: 2 });
-        assert_eq!(choose_for(HALF, 2.0, [48, 56], 8).0, RegisterBlock { rows: [6, 1], vectors: 2 });
-        assert_eq!(choose_for(HALF, 2.0, [56, 56], 8).0, RegisterBlock { rows: [6, 1], vectors: 2 });
-        assert_eq!(choose_for(HALF, 2.0, [14, 14], 8).0, RegisterBlock { rows: [5, 1], vectors: 2 });
-        assert_eq!(choose_for(HALF, 2.0, [7, 7], 8).0, RegisterBlock { rows: [7, 2], vectors: 1 });
+        assert_eq!(choose_for(WIDE, 1.0, [56, 56], 4).0, RegisterBlock { rows: [28, 1], vectors: 1, is_run: false });
+        assert_eq!(choose_for(WIDE, 2.0, [56, 56], 4).0, RegisterBlock { rows: [14, 1], vectors: 2, is_run: false });
+        assert_eq!(choose_for(HALF, 2.0, [48, 56], 8).0, RegisterBlock { rows: [6, 1], vectors: 2, is_run: false });
+        assert_eq!(choose_for(HALF, 2.0, [56, 56], 8).0, RegisterBlock { rows: [6, 1], vectors: 2, is_run: false });
+        assert_eq!(choose_for(HALF, 2.0, [14, 14], 8).0, RegisterBlock { rows: [5, 1], vectors: 2, is_run: false });
+        assert_eq!(choose_for(HALF, 2.0, [7, 7], 8).0, RegisterBlock { rows: [7, 2], vectors: 1, is_run: false });
         // Whole rows of seven.
         assert_eq!(choose_for(WIDE, 1.0, [7, 7], 32).0.rows[0], 7);
-        assert_eq!(choose_for(WIDE, 1.0, [1, 1], 1).0, RegisterBlock { rows: [1, 1], vectors: 1 });
+        assert_eq!(choose_for(WIDE, 1.0, [1, 1], 1).0, RegisterBlock { rows: [1, 1], vectors: 1, is_run: false });
+    }
+
+    #[test]
+    fn small_pictures_have_runs_of_places() {
+        let run = |rows: i64| RegisterBlock { rows: [rows, 1], vectors: 2, is_run: true };
+        assert_eq!(choose(HALF, [7, 7], 8, true), run(6));
+        assert_eq!(choose(HALF, [13, 13], 8, true), run(6));
+        assert!(!choose(HALF, [7, 7], 8, false).is_run && !choose(HALF, [48, 48], 8, true).is_run);
     }
 
     #[test]
@@ -133,7 +162,7 @@ mod tests {
         for (block, registers) in [(WIDE, 32), (HALF, 16)] {
             for rows in [[1, 1], [5, 3], [7, 7], [13, 2], [55, 55], [1000, 1]] {
                 for vectors in [1, 2, 3, 5, 64] {
-                    let RegisterBlock { rows: [a, b], vectors: v } = choose_for(block, 2.0, rows, vectors).0;
+                    let RegisterBlock { rows: [a, b], vectors: v, .. } = choose_for(block, 2.0, rows, vectors).0;
                     assert!(a * b * v + v + OTHERS <= registers, "{block:?} {rows:?} {vectors}");
                     assert!(a <= rows[0] && b <= rows[1] && v <= vectors);
                 }

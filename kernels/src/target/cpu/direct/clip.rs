@@ -4,6 +4,7 @@
 //! border have micro-kernels of their own, whose text lacks what lies outside. Along another dim all rows of a block leave alike: its
 //! window begins later or ends earlier, and the micro-kernel is given how many steps are left.
 
+use super::block_rows::{BlockRows, runs};
 use super::clipped_dim::ClippedDim;
 use super::micro::Clip;
 use super::product_axis::ProductAxis;
@@ -82,7 +83,7 @@ impl CPrinter<'_> {
             for rows in equal_blocks(iterations, size).into_iter().flat_map(|(rows, times)| (0..times).map(move |_| rows)) {
                 let position = dim.first + step * (start + next);
                 next += rows;
-                let leaves = dim.inside(position, rows).into_iter().flatten().any(|inside| !inside);
+                let leaves = (0..rows).flat_map(|row| dim.inside(position, row)).any(|inside| !inside);
                 if leaves && !edges.contains(&position) {
                     edges.push(position);
                 }
@@ -105,9 +106,28 @@ impl CPrinter<'_> {
 }
 
 /// How a loop over a window is clipped at an edge: written out along an axis of the block.
-pub fn written_out(dim: &ClippedDim, blocks: &ClippedBlocks, edge: usize, rows: i64, axis: usize) -> Clip {
-    match edge.checked_sub(1).and_then(|n| blocks.edges.get(n)) {
-        Some(position) => Clip::Rows { axis, inside: dim.inside(*position, rows) },
-        None => Clip::None,
+pub fn written_out(dim: &ClippedDim, blocks: &ClippedBlocks, edge: usize, rows: BlockRows, axis: usize) -> Clip {
+    let Some(position) = edge.checked_sub(1).and_then(|n| blocks.edges.get(n)) else { return Clip::None };
+    let at = |(_, a, b): (i64, i64, i64)| dim.inside(*position, [a, b][axis]);
+    Clip::Rows(rows.each().into_iter().map(at).collect())
+}
+
+/// How a loop over a window is clipped for a run of places that begins at `first` along the first two axes of `rows`; `None` where nothing
+/// lies outside.
+pub fn clip_of_run(dim: &ClippedDim, rows: &[ProductAxis], first: [i64; 2], run: BlockRows) -> Option<Clip> {
+    let axis = rows.iter().take(2).position(|axis| dim.is_placed_by(&axis.indices))?;
+    let inside: Vec<Vec<bool>> = run.each().into_iter().map(|(_, a, b)| dim.inside(dim.first, first[axis] + [a, b][axis])).collect();
+    inside.iter().flatten().any(|inside| !inside).then_some(Clip::Rows(inside))
+}
+
+/// How many micro-kernels the runs of at most `most` places have.
+pub fn kinds_of_runs(dims: &[ClippedDim], rows: &[ProductAxis], most: i64) -> usize {
+    let mut kinds = Vec::new();
+    for (first, run) in runs([0, 1].map(|n| rows.get(n).map_or(1, |a| a.most)), most) {
+        let kind = (run.each(), dims.iter().map(|dim| clip_of_run(dim, rows, first, run)).collect::<Vec<_>>());
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
     }
+    kinds.len()
 }

@@ -35,12 +35,11 @@ impl ClippedDim {
         self.place.as_ref().filter(|_| self.is_placed_by(axis)).map_or(0, |(_, step)| *step)
     }
 
-    /// Of each row of a block whose window begins at `position`, the steps that lie inside.
-    pub fn inside(&self, position: i64, rows: i64) -> Vec<Vec<bool>> {
+    /// Of the window of row number `row` of a block whose first one begins at `position`, which steps lie inside.
+    pub fn inside(&self, position: i64, row: i64) -> Vec<bool> {
         let step = self.place.as_ref().map_or(0, |(_, step)| *step);
         let (_, apart, count) = &self.window;
-        let is_inside = |row: i64, k: i64| (0..self.size).contains(&(position + step * row + apart * k));
-        (0..rows).map(|row| (0..*count).map(|k| is_inside(row, k)).collect()).collect()
+        (0..*count).map(|k| (0..self.size).contains(&(position + step * row + apart * k))).collect()
     }
 
     /// C of the first step of a window at `position` that lies inside, and of how many do.

@@ -1,5 +1,6 @@
 //! C of one micro-kernel of a direct product: a register block of sums over the whole depth.
 
+use super::block_rows::{BlockRows, Segment};
 use super::next_rows::{LINE, NextRows};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -18,11 +19,8 @@ pub enum Clip {
     None,
     /// The caller gives how many iterations there are.
     Counted,
-    /// Of each row along an axis of the block, the iterations that count.
-    Rows {
-        axis: usize,
-        inside: Vec<Vec<bool>>,
-    },
+    /// Of each row of the block, the iterations that count.
+    Rows(Vec<Vec<bool>>),
 }
 
 /// Distances in elements, all of them known when the text is made: addresses are one register and a constant.
@@ -31,7 +29,7 @@ pub struct MicroKernel {
     /// Lanes of a vector.
     pub lanes: i64,
     pub vectors: i64,
-    pub rows: [i64; 2],
+    pub rows: BlockRows,
     /// From outer to inner.
     pub depth: Vec<DepthLoop>,
     /// Between vectors, and between lanes, in the factor of vectors.
@@ -85,7 +83,7 @@ pub fn steps_of_round(depth: &[DepthLoop]) -> i64 {
 
 impl MicroKernel {
     fn each_row(&self) -> impl Iterator<Item = (i64, i64, i64)> + '_ {
-        (0..self.rows[0]).flat_map(move |a| (0..self.rows[1]).map(move |b| (a * self.rows[1] + b, a, b)))
+        self.rows.each().into_iter()
     }
 
     /// The function: its name, and its text, which is the same wherever the name is.
@@ -103,7 +101,7 @@ impl MicroKernel {
         if self.brings_results {
             self.bring_results(&mut body);
         }
-        self.nest(&mut body, 0, "    ", &|_, _| true);
+        self.nest(&mut body, 0, "    ", &|_| true);
         for (i, v) in sums() {
             let _ = writeln!(body, "    c{i}_{v} *= scale;");
         }
@@ -173,7 +171,7 @@ impl MicroKernel {
     }
 
     /// Loops over the depth from a level on, of the rows that count there.
-    fn nest(&self, body: &mut String, level: usize, indent: &str, counts: &dyn Fn(i64, i64) -> bool) {
+    fn nest(&self, body: &mut String, level: usize, indent: &str, counts: &dyn Fn(i64) -> bool) {
         let Some(DepthLoop { count, strides: [w, s], clip }) = self.depth.get(level).cloned() else {
             self.step(body, indent, 0, [0, 0], counts);
             return;
@@ -181,10 +179,10 @@ impl MicroKernel {
         let is_last = level + 1 == self.depth.len();
         let within = format!("{indent}    ");
         let again = format!("const real *const w_{level} = w, *const s_{level} = s;");
-        if let Clip::Rows { axis, inside } = clip {
+        if let Clip::Rows(inside) = clip {
             for k in 0..count {
-                let counts = |a: i64, b: i64| counts(a, b) && inside[[a, b][axis] as usize][k as usize];
-                if self.each_row().all(|(_, a, b)| !counts(a, b)) {
+                let counts = |row: i64| counts(row) && inside[row as usize][k as usize];
+                if self.each_row().all(|(row, ..)| !counts(row)) {
                     continue;
                 }
                 if is_last {
@@ -228,7 +226,7 @@ impl MicroKernel {
     }
 
     /// One step of the depth: its number in the round, its distance from where the factors are, and the rows that count.
-    fn step(&self, body: &mut String, indent: &str, number: i64, [w, s]: [i64; 2], counts: &dyn Fn(i64, i64) -> bool) {
+    fn step(&self, body: &mut String, indent: &str, number: i64, [w, s]: [i64; 2], counts: &dyn Fn(i64) -> bool) {
         for n in 0..self.brings.filter(|b| number % b.every == 0).map_or(0, |b| b.vectors) {
             let _ = writeln!(body, "{indent}BRING_NEAR(w + ahead + {});", w + n * self.vector[0]);
         }
@@ -239,7 +237,7 @@ impl MicroKernel {
                 apart => writeln!(body, "{indent}w{v} = gathered(w + {at}, {apart}, lanes{});", self.before(v)),
             };
         }
-        for (i, a, b) in self.each_row().filter(|(_, a, b)| counts(*a, *b)) {
+        for (i, a, b) in self.each_row().filter(|(row, ..)| counts(*row)) {
             let at = s + a * self.row[0] + b * self.row[1];
             let one = |v: i64| match self.other {
                 Some([vector, 1]) if self.whole[1] => format!("MULTIPLY_TAKEN(c{i}_{v}, s + {}, w{v});", at + v * vector),
@@ -266,7 +264,7 @@ impl MicroKernel {
 
     fn store_room(&self, body: &mut String) {
         let width = self.width();
-        let _ = writeln!(body, "    real room[{}] __attribute__((aligned(64)));", self.rows[0] * self.rows[1] * width);
+        let _ = writeln!(body, "    real room[{}] __attribute__((aligned(64)));", self.rows.count() * width);
         for (i, ..) in self.each_row() {
             for v in 0..self.vectors {
                 let _ = writeln!(body, "    *(lanes_t *)(room + {}) = c{i}_{v};", i * width + v * self.lanes);
@@ -282,39 +280,49 @@ impl MicroKernel {
 
     /// Stores sums one by one: lanes that are no neighbours in the result, or fewer of them.
     fn scatter(&self, body: &mut String) {
-        let ([a, b], valid) = (self.rows, self.valid());
-        let _ = writeln!(body, "    for (int64_t v = 0; v < {}; ++v) for (int64_t l = 0; l < {valid}; ++l)", self.vectors);
-        let _ = writeln!(body, "        for (int64_t b = 0; b < {b}; ++b) for (int64_t a = 0; a < {a}; ++a) {{");
-        let at = format!("a * {} + b * {} + v * {} + l * {}", self.out_rows[0], self.out_rows[1], self.out[0], self.out[1]);
-        let from = format!("room[(a * {b} + b) * {} + v * {} + l]", self.width(), self.lanes);
-        let _ = writeln!(body, "            real *const to = c + {at};\n            *to = add ? *to + {from} : {from};\n        }}");
+        let valid = self.valid();
+        for [over_a, over_b, row] in self.rows.segments().iter().map(Segment::text) {
+            let _ = writeln!(body, "    for (int64_t v = 0; v < {}; ++v) for (int64_t l = 0; l < {valid}; ++l)", self.vectors);
+            let _ = writeln!(body, "        {over_b} {over_a} {{");
+            let at = format!("a * {} + b * {} + v * {} + l * {}", self.out_rows[0], self.out_rows[1], self.out[0], self.out[1]);
+            let from = format!("room[{row} * {} + v * {} + l]", self.width(), self.lanes);
+            let _ = writeln!(body, "            real *const to = c + {at};\n            *to = add ? *to + {from} : {from};\n        }}");
+        }
     }
 
     /// Computes what follows each sum: vector by vector where lanes are neighbours in what is written, else row by row.
     fn follow(&self, body: &mut String, text: &str, places: &[EpilogueStrides], whole: i64) {
-        let [a, b] = self.rows;
-        let mut inner = format!("const real sum = room[(a * {b} + b) * {} + v * {} + l];\n", self.width(), self.lanes);
-        for (n, place) in places.iter().enumerate() {
-            let terms = [("a", place.rows[0]), ("b", place.rows[1]), ("v", place.vector), ("l", place.lane)];
-            let terms: Vec<String> = terms.iter().filter(|(_, s)| *s != 0).map(|(i, s)| format!("{i} * {s}")).collect();
-            inner += &format!("const int64_t o{n} = {};\n", if terms.is_empty() { "0".into() } else { terms.join(" + ") });
-        }
-        let inner: String = inner.lines().chain(text.lines()).map(|line| format!("            {line}\n")).collect();
-        let rows = |indent: &str| {
-            format!(
-                "{indent}for (int64_t a = 0; a < {a}; ++a) for (int64_t b = 0; b < {b}; ++b) for (int64_t v = 0; v < {}; ++v)",
-                self.vectors
-            )
+        let segments: Vec<[String; 3]> = self.rows.segments().iter().map(Segment::text).collect();
+        let inner = |row: &str| {
+            let mut inner = format!("const real sum = room[{row} * {} + v * {} + l];\n", self.width(), self.lanes);
+            for (n, place) in places.iter().enumerate() {
+                let terms = [("a", place.rows[0]), ("b", place.rows[1]), ("v", place.vector), ("l", place.lane)];
+                let terms: Vec<String> = terms.iter().filter(|(_, s)| *s != 0).map(|(i, s)| format!("{i} * {s}")).collect();
+                inner += &format!("const int64_t o{n} = {};\n", if terms.is_empty() { "0".into() } else { terms.join(" + ") });
+            }
+            inner.lines().chain(text.lines()).map(|line| format!("            {line}\n")).collect::<String>()
         };
+        let vectors = format!("for (int64_t v = 0; v < {}; ++v)", self.vectors);
         if places.iter().filter(|p| p.is_written).all(|p| p.lane == 1) {
-            let _ = writeln!(body, "    if (lanes >= {whole}) {{\n{}\n        {{", rows("        "));
-            let _ = writeln!(body, "        #pragma omp simd\n        for (int64_t l = 0; l < {}; ++l) {{\n{inner}        }}", self.lanes);
-            let _ = writeln!(body, "        }}\n        return;\n    }}");
-            let _ = writeln!(body, "{}\n        for (int64_t l = 0; l < {}; ++l) {{\n{inner}        }}", rows("    "), self.valid());
+            let _ = writeln!(body, "    if (lanes >= {whole}) {{");
+            for [over_a, over_b, row] in &segments {
+                let _ = writeln!(body, "        {over_a} {over_b} {vectors} {{\n        #pragma omp simd");
+                let _ = writeln!(body, "        for (int64_t l = 0; l < {}; ++l) {{\n{}        }}\n        }}", self.lanes, inner(row));
+            }
+            let _ = writeln!(body, "        return;\n    }}");
+            for [over_a, over_b, row] in &segments {
+                let _ = writeln!(body, "    {over_a} {over_b} {vectors}\n        for (int64_t l = 0; l < {}; ++l) {{", self.valid());
+                let _ = writeln!(body, "{}        }}", inner(row));
+            }
         } else {
-            let _ = writeln!(body, "    for (int64_t v = 0; v < {}; ++v) for (int64_t l = 0; l < {}; ++l)", self.vectors, self.valid());
-            let _ = writeln!(body, "        for (int64_t b = 0; b < {b}; ++b) {{\n        #pragma omp simd");
-            let _ = writeln!(body, "        for (int64_t a = 0; a < {a}; ++a) {{\n{inner}        }}\n        }}");
+            for [over_a, over_b, row] in &segments {
+                let _ = writeln!(body, "    {vectors} for (int64_t l = 0; l < {}; ++l)", self.valid());
+                let _ = writeln!(
+                    body,
+                    "        {over_b} {{\n        #pragma omp simd\n        {over_a} {{\n{}        }}\n        }}",
+                    inner(row)
+                );
+            }
         }
     }
 }

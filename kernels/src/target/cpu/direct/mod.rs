@@ -14,6 +14,7 @@
 //! constants of the text, so that windows cost no arithmetic.
 
 mod block_loop;
+mod block_rows;
 mod border;
 mod clip;
 mod clipped_dim;
@@ -24,6 +25,7 @@ mod micro;
 mod next_rows;
 pub(crate) mod operand;
 mod product_axis;
+mod roles;
 mod winograd;
 
 use crate::emit::scalar::{integer, value};
@@ -33,7 +35,8 @@ use crate::loopnest::{Element, ForLoop, LoopGroup, MemorySpace, slope};
 use crate::register_block;
 use crate::target::cpu::dialect::CPrinter;
 use block_loop::BlockLoop;
-use clip::{ClippedBlocks, written_out};
+use block_rows::{BlockRows, runs};
+use clip::{ClippedBlocks, clip_of_run, kinds_of_runs, written_out};
 use clipped_dim::ClippedDim;
 use copies::PackedFactor;
 use epilogue::{DirectEpilogue, Touched};
@@ -41,6 +44,7 @@ use micro::{Brought, Clip, DepthLoop, EpilogueStrides, MicroKernel, steps_of_rou
 use next_rows::NextRows;
 pub use operand::DirectOperand;
 use product_axis::{ProductAxis, heights, joined, widths};
+use roles::Roles;
 use sdfg::{Expr, Scalar};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,29 +57,10 @@ const NEAR: i64 = 16 << 10;
 const NEIGHBOURS: i64 = 4;
 /// Bytes of vectors that stay in the second cache while rows pass.
 const FAR: i64 = 512 << 10;
+/// Most micro-kernels of runs of places: more of them take too long to compile.
+const MOST_KINDS: usize = 16;
 /// Bytes of a factor that is in no second cache when a step comes to it: what other kernels read has passed since.
 const DISTANT: i64 = 256 << 10;
-
-/// How the axes of a product are used.
-struct Roles {
-    /// Which factor gives vectors.
-    vectors: usize,
-    lane: ProductAxis,
-    /// Whether the other factor gives vectors along the lanes, too.
-    both: bool,
-    /// Only in the factor of vectors, in the other one, in both, each with the result; and summed.
-    across: Vec<ProductAxis>,
-    rows: Vec<ProductAxis>,
-    loops: Vec<ProductAxis>,
-    depth: Vec<ProductAxis>,
-}
-
-impl Roles {
-    fn each(&mut self, of: impl FnMut(&mut ProductAxis)) {
-        let all = [&mut self.across, &mut self.rows, &mut self.loops, &mut self.depth];
-        all.into_iter().flatten().chain([&mut self.lane]).for_each(of);
-    }
-}
 
 impl CPrinter<'_> {
     /// The axes of a group for two operands and a result: those of more than one step, and all where these alone have no depth or no
@@ -221,14 +206,26 @@ impl CPrinter<'_> {
         let beside = if along || across.is_empty() { None } else { Some(across.remove(0)) };
         let by = if packed.is_none() && lane.stride(v) == 1 { v } else { s };
         let (mut rows, loops) = (joined(rows, main), joined(loops, main));
-        rows.sort_by_key(|a| (a.is_ragged(), Reverse(a.most)));
+        // Of axes of one length the one along which images are in one piece.
+        rows.sort_by_key(|a| (a.is_ragged(), Reverse(a.most), a.stride(s).abs()));
         let vectors = match &beside {
             Some(axis) => axis.most,
             None => (lane.most + lanes - 1) / lanes,
         };
-        let block = register_block::choose(plan.block, [0, 1].map(|n| rows.get(n).map_or(1, |a| a.most)), vectors);
-        let clipped: Vec<(ClippedDim, Option<(usize, ClippedBlocks)>)> = operands[s]
-            .clipped
+        let picture = [0, 1].map(|n| rows.get(n).map_or(1, |a| a.most));
+        // Which places of a run lie at the sides of an image must be known, and so where they are.
+        let is_whole = |axis: &ProductAxis| {
+            let is_clipped = operands[s].clipped.iter().any(|dim| dim.is_placed_by(&axis.indices));
+            !axis.is_ragged() && (!is_clipped || axis.indices.iter().all(|i| self.whole_count(i) == Some(axis.most)))
+        };
+        let is_placed = |dim: &ClippedDim| rows.iter().take(2).any(|axis| dim.is_placed_by(&axis.indices));
+        let may_run = !both && rows.len() > 1 && rows[..2].iter().all(is_whole) && operands[s].clipped.iter().all(is_placed);
+        let mut block = register_block::choose(plan.block, picture, vectors, may_run);
+        if block.is_run && kinds_of_runs(&operands[s].clipped, &rows, block.rows[0]) > MOST_KINDS {
+            block = register_block::choose(plan.block, picture, vectors, false);
+        }
+        let of_blocks = if block.is_run { &[][..] } else { &operands[s].clipped };
+        let clipped: Vec<(ClippedDim, Option<(usize, ClippedBlocks)>)> = of_blocks
             .iter()
             .map(|dim| {
                 let axis = (0..2).find(|n| block.rows[*n] > 1 && rows.get(*n).is_some_and(|a| dim.is_placed_by(&a.indices)));
@@ -237,7 +234,10 @@ impl CPrinter<'_> {
             .collect();
         // Where nothing is left out, windows that are written out at the edges are loops like others.
         let edged = joined(summed.clone(), by);
-        let in_blocks = |axis: &ProductAxis| clipped.iter().any(|(dim, blocks)| blocks.is_some() && dim.moves_with(&axis.indices));
+        let in_blocks = |axis: &ProductAxis| {
+            let of_run = block.is_run && operands[s].clipped.iter().any(|dim| dim.moves_with(&axis.indices));
+            of_run || clipped.iter().any(|(dim, blocks)| blocks.is_some() && dim.moves_with(&axis.indices))
+        };
         let plain = |axis: ProductAxis| ProductAxis { is_alone: axis.is_alone && !in_blocks(&axis), ..axis };
         let depth = joined(summed.into_iter().map(plain).collect(), by);
         let apart = |t: usize| match (&beside, &packed) {
@@ -258,17 +258,32 @@ impl CPrinter<'_> {
                 return steps.clone();
             }
             let clip = |d: &ProductAxis| match clipped.iter().find(|(dim, _)| dim.is_walked_by(&d.indices)) {
-                Some((dim, Some((axis, blocks)))) => written_out(dim, blocks, edges[*axis], height[*axis], *axis),
+                Some((dim, Some((axis, blocks)))) => written_out(dim, blocks, edges[*axis], BlockRows::Rectangle(height), *axis),
                 _ => unclipped(d),
             };
             edged.iter().map(|d| loop_of(d, clip(d))).collect()
         };
+        // The depth of a run that begins at these places.
+        let of_run = |first: [i64; 2], run: BlockRows| -> Vec<DepthLoop> {
+            let clips: Vec<(&ClippedDim, Clip)> =
+                operands[s].clipped.iter().filter_map(|dim| Some((dim, clip_of_run(dim, &rows, first, run)?))).collect();
+            if clips.is_empty() {
+                return steps.clone();
+            }
+            let clip =
+                |d: &ProductAxis| clips.iter().find(|(dim, _)| dim.is_walked_by(&d.indices)).map_or(Clip::None, |(_, clip)| clip.clone());
+            edged.iter().map(|d| loop_of(d, clip(d))).collect()
+        };
+        let all_runs = if block.is_run { runs(picture, block.rows[0]) } else { Vec::new() };
         let panel = depth.iter().map(|d| d.most).product::<i64>() * lanes * 4 * block.vectors;
         // The blocks of rows that one panel of vectors meets ask for the next panel together, each for vectors of other steps.
         let of_factor = self.tensor(&operands[v].element.data)?.shape.iter().product::<i64>() * 4;
         let in_memory = packed.is_some() || (!operands[v].is_copied() && self.is_given(&operands[v].element.data));
-        let calls = [0, 1].map(|n| rows.get(n).map_or(1, |a| (a.most + block.rows[n] - 1) / block.rows[n])).iter().product::<i64>()
-            * rows.iter().skip(2).map(|a| a.most).product::<i64>();
+        let of_picture = match all_runs.len() as i64 {
+            0 => (0..2).map(|n| (picture[n] + block.rows[n] - 1) / block.rows[n]).product::<i64>(),
+            runs => runs,
+        };
+        let calls = of_picture * rows.iter().skip(2).map(|a| a.most).product::<i64>();
         let every = calls.min(steps_of_round(&steps));
         let brings = (in_memory && !both && panel > NEAR && of_factor > DISTANT).then_some(every);
         let bytes = |data: &str| self.tensor(data).map(|t| if self.is_given(data) { t.shape.iter().product::<i64>() * 4 } else { 0 });
@@ -279,7 +294,7 @@ impl CPrinter<'_> {
         let subscripts = operands[s].element.subscripts.iter().map(|e| self.untiled(e).symbols());
         let windows: BTreeSet<String> = subscripts.filter(|symbols| symbols.iter().any(|i| of_rows.contains(i))).flatten().collect();
         let is_window = |axis: &ProductAxis| axis.indices.iter().any(|i| windows.contains(i));
-        let next = |height: [i64; 2]| match comes_from_afar {
+        let next_rows = |height: [i64; 2]| match comes_from_afar {
             true => NextRows::of(s, height, &rows, &edged, is_window),
             false => NextRows::default(),
         };
@@ -287,11 +302,11 @@ impl CPrinter<'_> {
         for (n, element) in results.iter().enumerate().filter(|(n, _)| *n > 0 || epilogue.is_none()) {
             brings_results |= rows.iter().any(|row| row.stride(n + 2) != 0) && distant(element)?;
         }
-        let kernel = |height: [i64; 2], edges: [usize; 2], vectors: i64| MicroKernel {
+        let kernel = |rows: BlockRows, depth: Vec<DepthLoop>, next: NextRows, vectors: i64| MicroKernel {
             lanes,
             vectors,
-            rows: height,
-            depth: at_edges(edges, height),
+            rows,
+            depth,
             vector: [apart(v), lane.stride(v)],
             row: row(s),
             whole,
@@ -309,11 +324,23 @@ impl CPrinter<'_> {
                 (e.text.clone(), e.touched.iter().enumerate().map(place).collect())
             }),
             brings: brings.map(|every| Brought { vectors, every }),
-            next: next(height),
+            next,
             brings_results,
         };
         if let Some(ragged) = depth.iter().find(|d| d.is_ragged()) {
             return Err(self.unsupported(format!("`{}` is summed in tiles of different sizes", ragged.indices[0])));
+        }
+
+        // Runs that have a micro-kernel in common: the first of each kind.
+        let mut kinds: Vec<([i64; 2], BlockRows)> = Vec::new();
+        let mut table: Vec<String> = Vec::new();
+        for (first, run) in &all_runs {
+            let same = |(at, other): &([i64; 2], BlockRows)| other.each() == run.each() && of_run(*at, *other) == of_run(*first, *run);
+            let kind = kinds.iter().position(same).unwrap_or_else(|| {
+                kinds.push((*first, *run));
+                kinds.len() - 1
+            });
+            table.push(format!("{{{}, {}, {kind}}}", first[0], first[1]));
         }
 
         let name = group.statements[0].name.replace("*/", "");
@@ -344,6 +371,10 @@ impl CPrinter<'_> {
             }
         }
 
+        if block.is_run {
+            self.line(level + 1, format!("static const int16_t runs[{}][3] = {{{}}};", table.len(), table.join(", ")));
+        }
+
         // Loops from outer to inner: iterations, step, and distances in each tensor.
         let all = || 0..results.len() + 2;
         let lane_count = format!("({})", lane.count);
@@ -368,12 +399,18 @@ impl CPrinter<'_> {
             at_vectors = order.len();
             order.push(of_vectors.clone());
         }
-        for (n, axis) in rows.iter().enumerate().rev() {
+        let walked_alone = if block.is_run { 2 } else { 0 };
+        for (n, axis) in rows.iter().enumerate().skip(walked_alone).rev() {
             let size = if n < 2 { block.rows[n] } else { 1 };
             if n < 2 {
                 at_rows[n] = Some(order.len());
             }
             order.push(walked(axis, size));
+        }
+        let at_run = block.is_run.then_some(order.len());
+        if block.is_run {
+            let none = all().map(|_| 0).collect();
+            order.push(BlockLoop { count: all_runs.len().to_string(), step: 1, is_equal: true, strides: none, moves: Vec::new() });
         }
         if !outside {
             at_vectors = order.len();
@@ -381,7 +418,7 @@ impl CPrinter<'_> {
         }
         // Blocks of rows that have met a panel, or all panels of the tile where these are the innermost loop: the loops that are counted.
         let end = order.len() - usize::from(!outside);
-        let met = end - rows.len()..end;
+        let met = end - (rows.len() - usize::from(block.is_run))..end;
         for (n, block_loop) in order.iter().enumerate() {
             if brings.is_some() && !rows.is_empty() && n == met.start {
                 self.line(level + 1 + n, "int64_t met = 0;");
@@ -391,11 +428,17 @@ impl CPrinter<'_> {
             if !size.is_empty() {
                 self.line(level + 2 + n, size);
             }
+            if at_run == Some(n) {
+                self.line(level + 2 + n, format!("const int64_t run_a = runs[x{n}][0], run_b = runs[x{n}][1], kind = runs[x{n}][2];"));
+            }
         }
         let inner = level + 1 + order.len();
         let place = |name: &str, t: usize| {
             let terms = order.iter().enumerate().filter(|(_, l)| l.strides[t] != 0);
-            [name.to_string()].into_iter().chain(terms.map(|(n, l)| format!("x{n} * {}", l.strides[t]))).collect::<Vec<_>>().join(" + ")
+            let of_run = ["run_a", "run_b"].into_iter().zip(&rows).filter(|(_, axis)| block.is_run && axis.stride(t) != 0);
+            let terms =
+                terms.map(|(n, l)| format!("x{n} * {}", l.strides[t])).chain(of_run.map(|(at, axis)| format!("{at} * {}", axis.stride(t))));
+            [name.to_string()].into_iter().chain(terms).collect::<Vec<_>>().join(" + ")
         };
         let valid = match beside {
             Some(_) => lane_count,
@@ -441,6 +484,9 @@ impl CPrinter<'_> {
         let wide = widths(beside.as_ref().unwrap_or(&of_lane), block.vectors);
         // Rows along each axis of a block, and the edge that they are at.
         let blocks_of = [0, 1].map(|axis| {
+            if block.is_run {
+                return (None, Vec::new());
+            }
             let found = clipped.iter().enumerate().find_map(|(n, (_, blocks))| {
                 let (_, blocks) = blocks.as_ref().filter(|(a, _)| *a == axis)?;
                 Some((Some(n), blocks.blocks.clone()))
@@ -451,11 +497,21 @@ impl CPrinter<'_> {
             let (dim, blocks) = &blocks_of[axis];
             dim.filter(|_| blocks.iter().any(|(_, e)| *e != edge)).map(|n| format!("edge{n} == {edge}"))
         };
+        for n in &wide {
+            for (kind, (first, run)) in kinds.iter().enumerate() {
+                let (name, text) = kernel(*run, of_run(*first, *run), next_rows([run.count(), 1]), *n).code();
+                self.functions.insert(name.clone(), text);
+                let wide = if wide.len() > 1 && block.vectors > 1 { format!("h{at_vectors} == {n} && ") } else { String::new() };
+                self.line(inner, format!("if ({wide}kind == {kind}) {name}{arguments}"));
+            }
+        }
         let alone = wide.len() * blocks_of[0].1.len() * blocks_of[1].1.len() == 1;
         for n in &wide {
             for (a, edge_a) in &blocks_of[0].1 {
                 for (b, edge_b) in &blocks_of[1].1 {
-                    let (name, text) = kernel([*a, *b], [*edge_a, *edge_b], *n).code();
+                    let height = [*a, *b];
+                    let depth = at_edges([*edge_a, *edge_b], height);
+                    let (name, text) = kernel(BlockRows::Rectangle(height), depth, next_rows(height), *n).code();
                     self.functions.insert(name.clone(), text);
                     let is = |at: Option<usize>, size: i64, of: i64| at.filter(|_| size > 1).map(|at| format!("h{at} == {of}"));
                     let of_sizes =
@@ -479,73 +535,5 @@ impl CPrinter<'_> {
     /// Whether an element is in a tile's memory, which has room beyond its last vector.
     fn has_room(&self, element: &Element) -> bool {
         self.tensor(&element.data).is_ok_and(|t| t.space == MemorySpace::Local)
-    }
-
-    /// What each axis is used for; `None` if no index gives lanes, or nothing is summed.
-    fn roles(&self, axes: Vec<ProductAxis>, operands: &[DirectOperand; 2], lanes: i64, main: usize) -> Option<Roles> {
-        let (mut alone, mut loops, mut depth): ([Vec<ProductAxis>; 2], _, _) = (Default::default(), Vec::new(), Vec::new());
-        for axis in axes {
-            match [0, 1, 2].map(|t| axis.strides[t].is_some()) {
-                [true, false, true] => alone[0].push(axis),
-                [false, true, true] => alone[1].push(axis),
-                [true, true, true] => loops.push(axis),
-                [true, true, false] => depth.push(axis),
-                _ => return None,
-            }
-        }
-        /// An axis that may give lanes.
-        struct Candidate {
-            factor: usize,
-            lane: ProductAxis,
-            both: bool,
-            worth: f64,
-        }
-        let mut found: Vec<Candidate> = Vec::new();
-        let mut offer = |factor: usize, lane: &ProductAxis, both: bool, reads: f64| {
-            // Parts of vectors of results in memory are read one by one: others would be read beyond its end.
-            let parts = lane.most % lanes != 0 || lane.last % lanes != 0;
-            let given = |e: &Element| self.is_given(&e.data) || self.has_room(e);
-            let makes = |t: usize| parts && (t == factor || both) && !given(&operands[t].element);
-            let reads = if makes(0) || makes(1) { 0.1 } else { reads };
-            let used = lane.most as f64 / ((lane.most + lanes - 1) / lanes * lanes) as f64;
-            let writes = if lane.strides[main] == Some(1) { 1.0 } else { 0.75 };
-            found.push(Candidate { factor, lane: lane.clone(), both, worth: used * writes * reads });
-        };
-        for t in 0..2 {
-            for lane in joined(alone[t].clone(), main) {
-                if lane.stride(t) == 1 {
-                    offer(t, &lane, false, 1.0);
-                }
-            }
-            for lane in &alone[t] {
-                offer(t, lane, false, if lane.stride(t) == 1 || self.may_pack(&operands[t]) { 1.0 } else { 0.1 });
-            }
-        }
-        for lane in &loops {
-            let reads = |t: usize| if lane.stride(t) == 1 { 1.0 } else { 0.1 };
-            let factor = usize::from(self.may_pack(&operands[1]) && !self.may_pack(&operands[0]));
-            let of_vectors = if self.may_pack(&operands[factor]) { 1.0 } else { reads(factor) };
-            offer(factor, lane, true, 0.99 * of_vectors * reads(1 - factor));
-        }
-        // Of equals the first.
-        let best = found.into_iter().reduce(|best, next| if next.worth > best.worth { next } else { best })?;
-        let Candidate { factor, lane, both, .. } = best;
-        let without =
-            |axes: Vec<ProductAxis>| axes.into_iter().filter(|a| !lane.indices.contains(&a.indices[0])).collect::<Vec<ProductAxis>>();
-        let [first, second] = alone;
-        let (across, rows) = if factor == 0 { (first, second) } else { (second, first) };
-        // Vectors that are read where they lie are walked in their order: few weights stay in the first cache until they are needed again,
-        // while the few lines of an image that a register block reads do.
-        let walked = if lane.stride(factor) == 1 { factor } else { 1 - factor };
-        depth.sort_by_key(|d| Reverse(d.stride(walked).abs()));
-        (!depth.is_empty()).then(|| Roles {
-            vectors: factor,
-            across: without(across),
-            rows,
-            loops: without(loops),
-            lane: lane.clone(),
-            both,
-            depth,
-        })
     }
 }

@@ -13,6 +13,7 @@
 //! convolutions that are none of these, are direct.
 
 use super::DirectOperand;
+use super::block_rows::BlockRows;
 use super::epilogue::{DirectEpilogue, Touched};
 use super::micro::{Brought, Clip, DepthLoop, EpilogueStrides, MicroKernel};
 use super::next_rows::NextRows;
@@ -255,7 +256,7 @@ impl CPrinter<'_> {
         let bytes = (points * depth * width * 4).clamp(LEAST_BYTES, MOST_BYTES);
         let room = (bytes / (points * (depth + width) * 4)).clamp(1, all);
         let many = (all + (all + room - 1) / room - 1) / ((all + room - 1) / room);
-        let block = register_block::choose(plan.block, [many, 1], made.count());
+        let block = register_block::choose(plan.block, [many, 1], made.count(), false);
         let mut heights: BTreeSet<i64> = BTreeSet::new();
         for batch in counts.iter().flat_map(|n| [many.min(*n), n % many]).filter(|n| *n > 0) {
             heights.extend([block.rows[0].min(batch), batch % block.rows[0]].into_iter().filter(|n| *n > 0));
@@ -353,7 +354,7 @@ impl CPrinter<'_> {
                 let kernel = MicroKernel {
                     lanes,
                     vectors: *vectors,
-                    rows: [*rows, 1],
+                    rows: BlockRows::Rectangle([*rows, 1]),
                     depth: vec![DepthLoop { count: depth, strides: [lanes, 1], clip: Clip::None }],
                     vector: [depth * lanes, 1],
                     row: [patch_row, 0],
