@@ -181,7 +181,7 @@ impl CPrinter<'_> {
 impl BlockedProduct {
     /// The runs that a picture is divided into. Those alike in their rows and in what lies outside have a micro-kernel in common.
     fn place_runs(&mut self, picture: [i64; 2]) {
-        let mut kinds: Vec<(Vec<(i64, i64, i64)>, Vec<DepthLoop>)> = Vec::new();
+        let mut kinds: Vec<(Vec<_>, Vec<DepthLoop>)> = Vec::new();
         for (first, rows) in runs(picture, self.block.rows[0]) {
             let own = (rows.each(), self.depth_of_run(first, rows));
             let kind = kinds.iter().position(|kind| *kind == own).unwrap_or_else(|| {
