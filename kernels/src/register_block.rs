@@ -55,7 +55,8 @@ pub fn equal_blocks(count: i64, size: i64) -> Vec<(i64, i64)> {
     [(rows + 1, more), (rows, blocks - more)].into_iter().filter(|(_, times)| *times > 0).collect()
 }
 
-/// The block that takes least time for so many rows along two axes and so many vectors, among rectangles and, where there may be some, runs.
+/// The block that takes least time for so many rows along two axes and so many vectors, among rectangles and, where there may be
+/// some, runs.
 pub fn choose(block: PanelBlock, rows: [i64; 2], vectors: i64, may_run: bool) -> RegisterBlock {
     let (rectangle, cycles) = choose_for(block, units(block), rows, vectors);
     match runs_for(block, units(block), rows, vectors).filter(|(_, of_run)| may_run && *of_run < WORTH * cycles) {

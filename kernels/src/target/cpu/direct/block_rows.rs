@@ -1,7 +1,7 @@
 //! The rows of a register block: a rectangle of places, or a run of places that goes on in the next row of the image.
 //!
-//! A picture of 7 columns has no good rectangle of six rows of a block or fewer: blocks of 4 and 3 multiply no faster than the vectors of the
-//! other factor come. A run of 5 or 6 places from one row of the image into the next has as much to do as the registers hold.
+//! A picture of 7 columns has no good rectangle of six rows of a block or fewer: blocks of 4 and 3 multiply no faster than the vectors of
+//! the other factor come. A run of 5 or 6 places from one row of the image into the next has as much to do as the registers hold.
 
 use crate::register_block::equal_blocks;
 

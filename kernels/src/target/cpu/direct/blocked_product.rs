@@ -22,6 +22,8 @@ use std::collections::BTreeSet;
 const DISTANT: i64 = 256 << 10;
 /// Most micro-kernels of runs of places: more of them take too long to compile.
 const MOST_KINDS: usize = 16;
+/// Most places of a picture that is divided into runs: where each begins is in the text.
+const MOST_PLACES: i64 = 1024;
 
 /// What a direct product multiplies and writes.
 pub struct DirectProduct {
@@ -95,7 +97,7 @@ impl CPrinter<'_> {
         // Of axes of one length the one along which images are in one piece.
         rows.sort_by_key(|a| (a.is_ragged(), Reverse(a.most), a.stride(s).abs()));
         let picture = [0, 1].map(|n| rows.get(n).map_or(1, |a| a.most));
-        let may_run = !both && self.may_have_runs(&rows, clipped_dims);
+        let may_run = !both && picture[0] * picture[1] <= MOST_PLACES && self.may_have_runs(&rows, clipped_dims);
         let mut block = register_block::choose(plan.block, picture, vectors, may_run);
         if block.is_run && kinds_of_runs(clipped_dims, &rows, block.rows[0]) > MOST_KINDS {
             block = register_block::choose(plan.block, picture, vectors, false);
@@ -167,7 +169,8 @@ impl CPrinter<'_> {
         Ok(blocked)
     }
 
-    /// Whether a product may be divided into runs of places: which of them lie at the sides of an image must be known, and so where all are.
+    /// Whether a product may be divided into runs of places: which of them lie at the sides of an image must be known, and so where all
+    /// are.
     fn may_have_runs(&self, rows: &[ProductAxis], clipped: &[ClippedDim]) -> bool {
         let is_whole = |axis: &ProductAxis| {
             let is_clipped = clipped.iter().any(|dim| dim.is_placed_by(&axis.indices));
