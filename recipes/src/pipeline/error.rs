@@ -83,8 +83,8 @@ impl PipelineError {
             | PipelineError::Refused { .. }
             | PipelineError::Plan { .. } => 2,
             PipelineError::Kernel(KernelError::MissingRow { .. }) => 2,
-            // Spaces have no such configuration: somebody has written it into a plan.
-            PipelineError::Kernel(KernelError::Knob { .. }) => 2,
+            // Spaces have no such configuration: somebody has written it into a plan. Or it is a recipe's kernel that no template takes.
+            PipelineError::Kernel(KernelError::Knob { .. } | KernelError::Unsupported { .. }) => 2,
             // No kernel takes these types, so the recipe asks for an unsupported combination.
             PipelineError::Kernel(KernelError::Contraction(ContractionError::Dtype { .. } | ContractionError::Cores { .. })) => 2,
             PipelineError::Driver(DriverError::Verification { .. }) => 3,

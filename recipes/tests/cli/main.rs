@@ -8,6 +8,7 @@ mod compare;
 mod dace;
 mod devices;
 mod docs;
+mod edited_plans;
 mod finalists;
 #[cfg(unix)]
 mod gpu_script;
