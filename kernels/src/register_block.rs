@@ -80,7 +80,7 @@ fn runs_for(block: PanelBlock, units: f64, rows: [i64; 2], vectors: i64) -> Opti
     all.map(of).min_by(|(_, a), (_, b)| a.total_cmp(b))
 }
 
-/// Cycles that a core takes for one step of the depth of so many rows along two axes and so many vectors, in the block of [`choose`].
+/// Cycles that a core takes for one step of the depth of so many rows along two axes and so many vectors, in the best rectangles.
 pub fn cycles_of_step(block: PanelBlock, rows: [i64; 2], vectors: i64) -> f64 {
     choose_for(block, units(block), rows, vectors).1
 }

@@ -1,7 +1,7 @@
 //! C of the loops around the micro-kernels of a direct product, and of the calls within them.
 
 use super::block_loop::BlockLoop;
-use super::blocked_product::BlockedProduct;
+use super::blocked_product::{BlockedProduct, PlacedRun};
 use super::product_axis::{ProductAxis, heights, widths};
 use crate::emit::scalar::value;
 use crate::error::KernelError;
@@ -84,7 +84,7 @@ impl CPrinter<'_> {
         let first: BTreeMap<String, Expr> = group.loops.iter().map(|l| (l.index.clone(), begin(l))).collect();
         self.print_pointers(blocked, &first, level + 1)?;
         if blocked.block.is_run {
-            let run = |run: &super::blocked_product::PlacedRun| format!("{{{}, {}, {}}}", run.first[0], run.first[1], run.kind);
+            let run = |run: &PlacedRun| format!("{{{}, {}, {}}}", run.first[0], run.first[1], run.kind);
             let table: Vec<String> = blocked.runs.iter().map(run).collect();
             self.line(level + 1, format!("static const int16_t runs[{}][3] = {{{}}};", table.len(), table.join(", ")));
         }
@@ -215,7 +215,7 @@ impl CPrinter<'_> {
             if block.is_run {
                 continue;
             }
-            let [first, second] = [0, 1].map(|axis| self::blocks_along(blocked, axis));
+            let [first, second] = [0, 1].map(|axis| blocks_along(blocked, axis));
             for (a, edge_a) in &first.blocks {
                 for (b, edge_b) in &second.blocks {
                     let of_rows = [is(loops.rows[0], block.rows[0], *a), is(loops.rows[1], block.rows[1], *b)];
