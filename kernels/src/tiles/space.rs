@@ -353,11 +353,17 @@ impl TileSpace {
         !self.written.iter().any(has)
     }
 
-    /// Processors without work for each that has some, where the indices that are summed over are walked in order.
+    /// How much longer tiles take than shared equally, where the indices that are summed over are walked in order: processors wait for the
+    /// last tile.
     fn idle(&self, tile: &str) -> f64 {
         let apart = self.outer.iter().map(|o| &o.range).filter(|r| !self.summed.contains(&r.index));
         let points: f64 = apart.map(|r| (r.count as f64 / size(tile, &r.index) as f64).ceil()).product();
-        (self.tiles.processors as f64 / points.max(1.0) - 1.0).max(0.0)
+        let processors = self.tiles.processors as f64;
+        // A GPU's processors have several blocks at a time, of which the last ones run alone in part.
+        if self.tiles.is_gpu() {
+            return (processors / points.max(1.0) - 1.0).max(0.0);
+        }
+        (points / processors).ceil().max(1.0) * processors / points.max(1.0) - 1.0
     }
 
     /// Bytes that memory could move while a GPU multiplies, and while blocks pass their locals from one group to the next: a hundred

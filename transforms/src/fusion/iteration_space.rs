@@ -473,31 +473,79 @@ fn in_one_part(statements: &[Statement], uses: &Uses, data: &str, program: &Sdfg
 /// Statements sharing an inner loop: (sorted names of inner indices, members in order). A statement goes into the earliest
 /// loop over its indices that comes after everything it needs; a reduction is complete only after its loop.
 fn group(statements: &[Statement], uses: &Uses, is_shared: &dyn Fn(&str) -> bool) -> Vec<(Vec<String>, Vec<usize>)> {
-    let mut groups: Vec<(Vec<String>, Vec<usize>)> = Vec::new();
-    let mut group_of: Vec<usize> = Vec::new();
-    for (n, statement) in statements.iter().enumerate() {
+    let inner = |statement: &Statement| -> Vec<String> {
         let mut inner: Vec<String> = statement.indices.iter().map(|i| i.name.clone()).filter(|i| !is_shared(i)).collect();
         inner.sort();
+        inner
+    };
+    let inner: Vec<Vec<String>> = statements.iter().map(inner).collect();
+    let mut groups: Vec<(Vec<String>, Vec<usize>)> = Vec::new();
+    let mut group_of: Vec<usize> = vec![0; statements.len()];
+    for n in outermost_first(statements, uses, &inner) {
+        let statement = &statements[n];
         let mut earliest = 0;
         // A statement may read a container several times, each time at other subscripts: it waits for the furthest element.
         for (_, read) in &statement.computation.reads {
             for w in uses.writers(&read.data).iter().copied().filter(|w| *w < n) {
-                let apart = statements[w].combine().is_some() || groups[group_of[w]].0 != inner;
+                let apart = statements[w].combine().is_some() || groups[group_of[w]].0 != inner[n];
                 let pointwise = !apart && statements[w].writes_of(&read.data).all(|write| write.subset == read.subset);
                 earliest = earliest.max(group_of[w] + usize::from(!pointwise));
             }
         }
-        let at = match (earliest..groups.len()).find(|g| groups[*g].0 == inner) {
+        let at = match (earliest..groups.len()).find(|g| groups[*g].0 == inner[n]) {
             Some(g) => g,
             None => {
-                groups.push((inner, Vec::new()));
+                groups.push((inner[n].clone(), Vec::new()));
                 groups.len() - 1
             }
         };
         groups[at].1.push(n);
-        group_of.push(at);
+        group_of[n] = at;
     }
     groups
+}
+
+/// An order of the statements that keeps every dependence, in which those with the fewest inner indices come as soon as they can, and
+/// otherwise those of the loop before, and then the first. A loop opens with what it needs of the outer iterations made: were it to open
+/// before that, what reads both would need a second loop, and a row for everything that goes from one to the other.
+fn outermost_first(statements: &[Statement], uses: &Uses, inner: &[Vec<String>]) -> Vec<usize> {
+    let mut after: Vec<Vec<usize>> = vec![Vec::new(); statements.len()];
+    let mut missing = vec![0usize; statements.len()];
+    for (n, statement) in statements.iter().enumerate() {
+        let Computation { reads, writes, .. } = &statement.computation;
+        let made = reads.iter().flat_map(|(_, read)| uses.writers(&read.data));
+        let kept = writes.iter().flat_map(|(_, write)| uses.readers(&write.data).iter().chain(uses.writers(&write.data)));
+        let before: BTreeSet<usize> = made.chain(kept).copied().filter(|other| *other < n).collect();
+        missing[n] = before.len();
+        before.into_iter().for_each(|other| after[other].push(n));
+    }
+    // Statements that wait for nothing, by how many inner indices they have, and by these.
+    let mut ready: BTreeMap<usize, BTreeMap<&[String], BTreeSet<usize>>> = BTreeMap::new();
+    for n in (0..statements.len()).filter(|n| missing[*n] == 0) {
+        ready.entry(inner[n].len()).or_default().entry(&inner[n]).or_default().insert(n);
+    }
+    let mut order = Vec::with_capacity(statements.len());
+    while let Some(mut fewest) = ready.first_entry() {
+        let loops = fewest.get_mut();
+        let last = order.last().map(|n: &usize| inner[*n].as_slice()).filter(|last| loops.contains_key(last));
+        let first = || loops.iter().min_by_key(|(_, members)| members.first().copied()).map(|(names, _)| *names);
+        let Some(names) = last.or_else(first) else { break };
+        let Some(n) = loops.get_mut(names).and_then(BTreeSet::pop_first) else { break };
+        if loops.get(names).is_some_and(BTreeSet::is_empty) {
+            loops.remove(names);
+        }
+        if loops.is_empty() {
+            fewest.remove();
+        }
+        order.push(n);
+        for next in &after[n] {
+            missing[*next] -= 1;
+            if missing[*next] == 0 {
+                ready.entry(inner[*next].len()).or_default().entry(&inner[*next]).or_default().insert(*next);
+            }
+        }
+    }
+    order
 }
 
 /// The statement that writes a finished local reduction to its own memory.

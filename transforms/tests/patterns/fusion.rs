@@ -88,6 +88,36 @@ fn reduction_and_consumer_share_the_outer_index() {
     );
 }
 
+/// The producer over both indices runs first. The loop that it opens comes after what the outer index has made, so that consumers of
+/// both need no second loop, and no row between the two.
+#[test]
+fn outer_iterations_are_ready_before_a_loop_opens() {
+    let built = Builder::new(&["x[i,j]", "z[i,j]", "c[i]"], &["t[i,j]", "s[i]", "u[i,j]"], &["y[i,j]"])
+        .map("square", &["i", "j"], "t[i,j]", "a * a", &["x[i,j]"])
+        .map("exp", &["i"], "s[i]", "exp(a)", &["c[i]"])
+        .map("scale", &["i", "j"], "u[i,j]", "a / b", &["z[i,j]", "s[i]"])
+        .map("add", &["i", "j"], "y[i,j]", "a + b", &["u[i,j]", "t[i,j]"]);
+    becomes(
+        built,
+        "
+        map i=0:i, j=0:j { t[i, j] = x[i, j]*x[i, j] }
+        map i=0:i { s[i] = exp(c[i]) }
+        map i=0:i, j=0:j { u[i, j] = z[i, j]/s[i] }
+        map i=0:i, j=0:j { y[i, j] = u[i, j] + t[i, j] }
+        ",
+        "
+        map i=0:i {
+          s[] = exp(c[i])
+          map j=0:j {
+            t[] = x[i, j]*x[i, j]
+            u[] = z[i, j]/s[]
+            y[i, j] = u[] + t[]
+          }
+        }
+        ",
+    );
+}
+
 #[test]
 fn siblings_read_their_input_once() {
     becomes(
