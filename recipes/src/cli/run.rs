@@ -164,7 +164,7 @@ impl RunArgs {
         let median = |v: &[f64]| layouts::record::median(v).unwrap_or(f64::NAN);
         let (mut kernels, mut groups) = (Vec::new(), Vec::new());
         if let Some(timed) = timed.first_mut().filter(|_| self.kernels) {
-            time_launches(&plan.chosen, timed, &given, &run, &pool, &device)?;
+            time_launches(&plan.chosen, timed, (&given, &run), &pool, &device, Duration::MAX)?;
             let patterns = KernelPattern::of(program)?;
             let mut execution = Execution::new(program, &plan.chosen.configuration, &device)?;
             execution.load(&given)?;

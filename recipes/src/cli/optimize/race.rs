@@ -25,6 +25,7 @@ use crate::timings::{CommandPhase, enter};
 use bench::Load;
 use bench::unit::significant;
 use layouts::Method;
+use layouts::record::median;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors};
 use std::collections::BTreeSet;
@@ -149,7 +150,7 @@ impl RaceResult {
     /// What the choice of the taken plan rests on.
     pub fn choice(&self, memory_slack: f64) -> PlanChoice {
         let [own, fastest] = [self.taken, self.fastest].map(|n| &self.timed[n]);
-        let ms = |timed: &Timed| layouts::record::median(&timed.step.samples).unwrap_or(f64::NAN);
+        let ms = |timed: &Timed| median(&timed.step.samples).unwrap_or(f64::NAN);
         PlanChoice {
             memory_slack,
             step_ms: ms(own),
@@ -345,7 +346,11 @@ impl<'a> PlanRace<'a> {
         let of = of.filter(|_| !self.over(POLICY.reselecting));
         let within = of.map(|candidate| self.within(&candidate)).transpose()?.flatten();
         let found: Vec<Candidate> = again.into_iter().chain(within).collect();
-        let best: Vec<&Candidate> = fastest.iter().filter_map(|n| candidates.get(*n)).chain(&found).collect();
+        // Tuned within the step last, which was for the fastest of those before.
+        let mut best: Vec<&Candidate> = fastest.iter().filter_map(|n| candidates.get(*n)).chain(&found).rev().collect();
+        let step_ms = first.iter().filter_map(|t| median(&t.step.samples)).fold(f64::INFINITY, f64::min);
+        best.truncate(affordable(self.timing, step_ms));
+        best.reverse();
         let packed = self.packed(&best)?;
         let ahead: Vec<&Candidate> = found.iter().chain(&packed).collect();
         self.compile_ahead(&ahead, &ahead);
@@ -382,7 +387,7 @@ impl<'a> PlanRace<'a> {
         }
         // What the report says of kernels within a step: those of the plan, of the first choice and of the baselines.
         for n in [0, taken].into_iter().chain(contenders..candidates.len()) {
-            time_launches(&candidates[n], &mut timed[n], &self.tensors, &RUN, &session.pool, &session.device)?;
+            time_launches(&candidates[n], &mut timed[n], (&self.tensors, &RUN), &session.pool, &session.device, self.timing)?;
         }
         let finalists = match self.args.finalists {
             Some(slower) => self.finalists(&candidates, &timed, slower, (taken, &mut wrong))?,
@@ -503,6 +508,12 @@ impl<'a> PlanRace<'a> {
     pub fn warning(&self, taken: &str) -> Option<String> {
         self.verdicts.warning(taken)
     }
+}
+
+/// Of how many plans the packed forms fit into the time for whole plans, at least one: every form runs a few times in the last race.
+fn affordable(timing: Duration, step_ms: f64) -> usize {
+    const FORMS: f64 = 3.0;
+    ((timing.as_secs_f64() * 1e3 / (FORMS * (LEAST + 1) as f64 * step_ms.max(1e-9))) as usize).max(1)
 }
 
 /// Removes the plans of earlier runs from a folder, since they rest on other measurements; other files stay.

@@ -150,22 +150,27 @@ pub fn time_plans(
     Ok(found)
 }
 
-/// Times the launches of a plan that runs several of them together, each by itself; those of other plans were timed within its steps.
+/// Times the launches of a plan that runs several of them together, each by itself; those of other plans were timed within its steps. Of
+/// steps that take longer than `limit` together fewer are timed, but three of them.
 pub fn time_launches(
     candidate: &Candidate,
     timed: &mut Timed,
-    tensors: &Tensors,
-    run: &Run,
+    (tensors, run): (&Tensors, &Run),
     pool: &Pool,
     device: &Arc<dyn Device>,
+    limit: Duration,
 ) -> Result<(), PipelineError> {
     if timed.launches.iter().all(|(.., samples)| !samples.is_empty()) {
         return Ok(());
     }
     let mut execution = Execution::of(candidate, device)?;
     execution.load(tensors)?;
+    let begin = Instant::now();
     // The first step prepares the memory of kernels.
     for step in 0..=APART {
+        if step > LEAST && begin.elapsed() > limit {
+            break;
+        }
         let times = execution.apart(pool, run, 0)?;
         for ((.., samples), ms) in timed.launches.iter_mut().zip(times.launches_ms).filter(|_| step > 0) {
             samples.push(ms);
