@@ -332,6 +332,36 @@ fn contexts_are_independent() -> Result<(), Failure> {
     Ok(())
 }
 
+/// What the last kernel overwrites lies in the caller's memory of the result, and what that overwrites, too: of three tensors of 64 KiB no
+/// more than the product's packed operands are in the workspace. What is read after the result has been written stays there.
+#[test]
+fn what_a_result_overwrites_lies_in_it() -> Result<(), Failure> {
+    let recipe = "model: lies\ndims: {i: 128, j: 128, k: 8}\ninputs:\n  x: {dims: [i, k]}\n  w: {dims: [k, j]}\n  c: {dims: [j]}\nsteps:\n  \
+                  - t[i,j] = x[i,k] * w[k,j]\n  - s[i,j] = t[i,j] + c[j]\n  - y[i,j] = tanh(s[i,j])\noutputs: [y]\n";
+    let device = cores()?;
+    let bytes = |text: &str| -> Result<usize, Failure> {
+        let recipe = load_str("lies.yaml", text, &[]).map_err(|errors| errors.to_string())?;
+        let program = programs(&recipe, false)?.unfused;
+        let plan = plan("lies", program, 0, false, &*device)?;
+        let folder = tempfile::tempdir()?;
+        let library = Library::open(&built(&plan, "lies", folder.path(), false)?)?;
+        let given = random_inputs(&plan.chosen.program, 3)?;
+        let mut execution = Execution::of(&plan.chosen, &device)?;
+        execution.load(&given)?;
+        execution.step(&Pool::new(2)?, SEED, 0, true)?;
+        assert!(difference(&execution.results()?, &steps(&library, &given, 2)[0]) < CLOSE);
+        // SAFETY: as the header declares it.
+        Ok(unsafe { library.function::<extern "C" fn(i32) -> usize>("workspace_bytes")(1) })
+    };
+    let tensor = 128 * 128 * 4;
+    let lies = bytes(recipe)?;
+    assert!(lies < tensor, "{lies}");
+    // What is read after the result has been written lies elsewhere.
+    let apart = bytes(&recipe.replace("outputs: [y]", "  - z[j] = sum(y[i,j] * s[i,j], over: [i])\noutputs: [y, z]"))?;
+    assert!(apart >= lies + tensor, "{apart} and {lies}");
+    Ok(())
+}
+
 /// What a caller gets wrong is an error with a text, and nothing is run.
 #[test]
 fn mistakes_are_errors() -> Result<(), Failure> {

@@ -121,7 +121,7 @@ impl OptimizeArgs {
         let say = |text: &str| self.say(text);
         let timing = self.timing(session.began.elapsed());
         let mut contest = PlanRace::new(self, &session, &sweeps, timing, &say)?;
-        let contending = contenders(&sweeps, &choices, &session, timing)?;
+        let contending = contenders(&sweeps, &choices, &session, (timing, self.finalists))?;
         let reserve = reserve(&sweeps, &choices, &session, &contending);
         let candidates = contest.right(contending, reserve)?;
         // However the races end, a correct plan is on disk.

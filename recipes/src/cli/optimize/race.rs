@@ -18,7 +18,7 @@ use crate::pipeline::oracle::tensors::inputs_to_compare;
 use crate::pipeline::run::candidate::{BESIDE, Candidate, Exchange};
 use crate::pipeline::run::divide::divided;
 use crate::pipeline::run::execute::Execution;
-use crate::pipeline::run::race_plans::{LEAST, RaceLength, RaceOutcome, Timed, finals, time_launches, time_plans, winner};
+use crate::pipeline::run::race_plans::{FinalsRules, LEAST, RaceLength, RaceOutcome, Timed, finals, time_launches, time_plans, winner};
 use crate::pipeline::run::tune_in_step::tune_in_step;
 use crate::pipeline::variants::table::{Contention, VariantId, VariantKey};
 use crate::timings::{CommandPhase, enter};
@@ -28,6 +28,7 @@ use layouts::Method;
 use layouts::record::median;
 use sdfg::config::KernelConfig;
 use sdfg::interpret::{Run, Tensors};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -46,12 +47,13 @@ const FAR: f64 = 2.0;
 
 /// The plans to time as wholes: the best selection for each of the three best programs and for variants that contend unless far slower,
 /// and the next best selections of the best program. The best of each program also runs on several streams, if the device has them and
-/// the program work for them. The overall selection is the first.
+/// the program work for them. The overall selection is the first. Where finalists are asked for, which trade time for memory, one that relays
+/// no large tensor out is among them, if it takes at most so much longer.
 pub fn contenders(
     sweeps: &SweptPrograms,
     choices: &[Choices],
     session: &MeasurementSession,
-    timing: Duration,
+    (timing, finalists): (Duration, Option<f64>),
 ) -> Result<Vec<Candidate>, PipelineError> {
     let exact = |choice: &Choices| sweeps.variants[choice.swept].candidate(&choice.selections[0]);
     let contends = |choice: &Choices| sweeps.keys[choice.swept].id.row().contention == Contention::UnlessFar;
@@ -73,6 +75,12 @@ pub fn contenders(
                 candidates.push(Candidate { name: format!("{} · {streams} streams", candidate.name), streams, ..candidate });
             }
         }
+    }
+    if let (Some(slower), Some(choice)) = (finalists, choices.first())
+        && let Some(lean) = best.without_large_relayouts(&session.store, &choice.selections[0])?
+        && lean.total_ms <= (1.0 + slower) * choice.selections[0].total_ms
+    {
+        candidates.push(Candidate { name: format!("{} · exact, no large relayouts", best.name), ..best.candidate(&lean) });
     }
     for (n, selection) in best.top(&session.store, 1 + next)?.iter().enumerate().skip(1) {
         let name = format!("{} · exact, choice {}", best.name, n + 1);
@@ -98,6 +106,8 @@ pub struct PlanRace<'a> {
     tensors: Tensors,
     /// The reference for results at full size; `None` if it does not fit into memory.
     plainest: Option<Candidate>,
+    /// What it computes, between checks that follow each other.
+    results_of_plainest: RefCell<Option<Tensors>>,
     /// The reference for results at small sizes.
     oracle: SmallOracle<'a>,
     /// The folder for the plans of all candidates.
@@ -195,6 +205,7 @@ impl<'a> PlanRace<'a> {
             session,
             sweeps,
             plainest: plainest(&session.programs.unfused, &baselines, &*session.device, session.memory)?,
+            results_of_plainest: RefCell::default(),
             baselines,
             tensors: inputs_to_compare(&session.programs.operators, 1)?,
             oracle: SmallOracle::new(&session.programs.operators),
@@ -257,15 +268,22 @@ impl<'a> PlanRace<'a> {
         let _phase = enter(CommandPhase::Check);
         let differences = |other: &&Candidate| candidate.differences(other);
         let other = others.iter().max_by_key(differences).filter(|other| differences(other) > 0);
-        let Some(reference) = self.plainest.as_ref().or(other) else {
+        let (pool, device) = (&self.session.pool, &self.session.device);
+        if let Some(reference) = &self.plainest {
+            let mut known = self.results_of_plainest.borrow_mut();
+            return Some(verify_full(candidate, (reference, &mut known), &self.tensors, pool, device));
+        }
+        let Some(reference) = other else {
             let why = "there is nothing to compare it with that fits into memory";
             (self.verdicts.say)(&format!("{} is not compared at full size: {why}", candidate.name));
             return None;
         };
-        Some(verify_full(candidate, reference, &self.tensors, &self.session.pool, &self.session.device))
+        Some(verify_full(candidate, (reference, &mut None), &self.tensors, pool, device))
     }
 
     fn time(&self, candidates: &[Candidate], length: RaceLength<'_>) -> Result<Vec<Timed>, PipelineError> {
+        // All plans share the memory.
+        self.results_of_plainest.take();
         time_plans(candidates, length, &self.tensors, &RUN, &self.session.pool, &self.session.device)
     }
 
@@ -371,7 +389,8 @@ impl<'a> PlanRace<'a> {
         // Baselines compete: a plan that is slower than the unfused program is not taken.
         // Plans that must run once more are few.
         let mut limit = self.timing;
-        let race = finals((&candidates, contenders), first, (slack, self.args.finalists), |again, baselines| {
+        let rules = FinalsRules { slack, slower: self.args.finalists, round: self.timing };
+        let race = finals((&candidates, contenders), first, rules, |again, baselines| {
             let timed = self.time(again, RaceLength { limit, least: LEAST, baselines });
             limit = self.timing / 2;
             timed

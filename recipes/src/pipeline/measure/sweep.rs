@@ -18,10 +18,10 @@ use kernels::pool::Pool;
 use layouts::candidates::Shard;
 use layouts::exact::SearchLimits;
 use layouts::measure::space::{Clock, KernelSpace, RelayoutSpace};
-use layouts::problem::SelectionProblem;
+use layouts::problem::{SelectionProblem, Tensor};
 use layouts::record::CacheState;
 use layouts::selection::{select_top, write_out};
-use layouts::solve::selection::ingredients;
+use layouts::solve::selection::{PlannedRelayout, ingredients};
 use layouts::{Finish, Method, Progress, Selection, Session, Store, SweepOptions, SweepReport, Sweeper, select, select_each, sweep};
 use sdfg::config::KernelConfig;
 use sdfg::{Dtype, Role, Sdfg};
@@ -345,6 +345,9 @@ fn session(name: &str, program: &Sdfg, problem: &SelectionProblem, extent: Sweep
     }
 }
 
+/// Share of the bytes of all tensors from which on a tensor is large.
+const LARGE: f64 = 0.05;
+
 impl SweptProgram {
     /// Adds an earlier sweep of the same program: of each kernel it keeps the tally that reached more configurations.
     pub fn after(mut self, before: &SweptProgram) -> Self {
@@ -369,6 +372,26 @@ impl SweptProgram {
 
     pub fn top(&self, store: &Store, count: usize) -> Result<Vec<Selection>, PipelineError> {
         Ok(select_top(&self.problem, store, count, SearchLimits::default())?)
+    }
+
+    /// The best selection in which no large tensor is relaid out that is in `selection`: a relayout needs memory for a second copy. `None` if
+    /// there is no such relayout, or none can be done without.
+    pub fn without_large_relayouts(&self, store: &Store, selection: &Selection) -> Result<Option<Selection>, PipelineError> {
+        let all: u64 = self.problem.tensors.iter().map(|tensor| tensor.bytes).sum();
+        let large = |tensor: &Tensor| !tensor.once && tensor.bytes as f64 >= LARGE * all as f64;
+        let is_relaid = |tensor: &Tensor| selection.relayouts.iter().any(|planned| planned.relayout.data == tensor.plain());
+        let mut problem = self.problem.clone();
+        let mut some = false;
+        for tensor in problem.tensors.iter_mut().filter(|tensor| large(tensor)) {
+            some |= is_relaid(tensor);
+            (tensor.fixed, tensor.relayout_key) = (true, String::new());
+        }
+        if !some {
+            return Ok(None);
+        }
+        let found = select(&problem, store, Method::Exact, SearchLimits::default())?;
+        let relaid = |planned: &PlannedRelayout| problem.tensors.iter().any(|t| t.fixed && t.plain() == planned.relayout.data);
+        Ok((!found.relayouts.iter().any(relaid)).then_some(found))
     }
 
     pub fn candidate(&self, selection: &Selection) -> Candidate {

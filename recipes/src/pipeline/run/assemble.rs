@@ -307,6 +307,30 @@ impl Assembler<'_> {
         !reads_after && in_place
     }
 
+    /// Slots that lie where a result of the caller's memory does, with that result: a launch writes the result in place of the slot, as its
+    /// last reader, and none touches the result before.
+    fn in_results(&self, order: &[usize], boundary: &BTreeMap<String, usize>) -> BTreeMap<usize, usize> {
+        let drafts: Vec<&Draft> = order.iter().filter_map(|n| self.drafts.get(*n)).collect();
+        let touches = |n: usize, slot: usize| drafts[n].arguments.iter().any(|(s, _)| *s == slot);
+        let is_inner = |slot: usize| !self.is_apart(slot) && boundary.get(&self.slots[slot].data) != Some(&slot);
+        let mut found: BTreeMap<usize, usize> = BTreeMap::new();
+        // From the last launch on: what lies in a result may have been written in place of another slot itself.
+        for (n, draft) in drafts.iter().enumerate().rev() {
+            for (from, to) in draft.in_place.iter().filter(|(from, _)| is_inner(*from)) {
+                let result = found.get(to).copied().or_else(|| (self.is_result_apart(*to) && !self.is_next(*to)).then_some(*to));
+                let Some(result) = result.filter(|_| !found.contains_key(from)) else { continue };
+                let first = (0..n).all(|before| !touches(before, *to));
+                let last = (n + 1..drafts.len()).all(|after| !touches(after, *from));
+                let taken = draft.in_place.iter().any(|(other, over)| over == to && found.get(other) == Some(&result));
+                let fits = self.bytes(*from).ok().zip(self.bytes(*to).ok()).is_some_and(|(from, to)| from == to);
+                if first && last && fits && !taken {
+                    found.insert(*from, result);
+                }
+            }
+        }
+        found
+    }
+
     /// The steps of the program with the buffers that they read and write. Buffer numbers are slot numbers; inputs have memory of their
     /// own, so no step refers to them.
     fn schedule(&self, boundary: &BTreeMap<String, usize>) -> Result<Schedule, PipelineError> {
@@ -361,8 +385,13 @@ impl Assembler<'_> {
         let needed_once: Vec<usize> = read(&once).difference(&read(&self.drafts)).copied().collect();
         let schedule = self.schedule(boundary)?;
         let mut order = schedule.order();
-        let schedule = schedule.reordered(&order);
+        let mut schedule = schedule.reordered(&order);
         let replaced = self.replaced(&order);
+        // Launches that may run concurrently share no memory.
+        for (slot, result) in if streams == 1 { self.in_results(&order, boundary) } else { BTreeMap::new() } {
+            self.slots[slot].place = SlotPlace::Over(result);
+            schedule.buffers[slot].bytes = 0;
+        }
         let plan = match streams {
             1 => sdfg::lifetime::plan(&schedule.intervals(), &schedule.handovers()),
             _ => self.beside(&schedule, &order, streams),
@@ -428,7 +457,8 @@ impl Assembler<'_> {
     fn placed(&self, draft: &Draft, plan: &ArenaPlan, schedule: &Schedule) -> Vec<InPlace> {
         let data = |slot: usize| self.slots[slot].data.clone();
         let name = |slot: usize| &schedule.buffers[slot].name;
-        let over = |from: usize, to: usize| matches!(self.slots[to].place, SlotPlace::Over(held) if held == from);
+        let held = |slot: usize| if let SlotPlace::Over(held) = self.slots[slot].place { held } else { slot };
+        let over = |from: usize, to: usize| held(from) == held(to);
         let placed =
             |(from, to): &&(usize, usize)| over(*from, *to) || plan.handovers.iter().any(|h| h.from == *name(*from) && h.to == *name(*to));
         let pairs = draft.in_place.iter().filter(placed);

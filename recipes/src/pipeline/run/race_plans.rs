@@ -313,13 +313,24 @@ impl Timed {
     }
 }
 
+/// By what the last race decides.
+#[derive(Clone, Copy)]
+pub struct FinalsRules {
+    /// The share by which the plan that is taken may be slower than the fastest, for less memory or fewer dispatches.
+    pub slack: f64,
+    /// The share by which lean plans that run as well may be slower.
+    pub slower: Option<f64>,
+    /// Plans that few times do not tell apart run once more if each of them runs once within this time.
+    pub round: Duration,
+}
+
 /// Runs the last race: candidates that may turn out to be the best, and candidates after those in `first`, which have no times yet. Many
 /// plans share its time, so that each may have few: those that these do not tell apart run once more. With `slower`, lean plans that take
 /// at most this much longer run as well. `time` is given plans and where the baselines are among them, which follow the `contenders`.
 pub fn finals(
     (candidates, contenders): (&[Candidate], usize),
     first: Vec<Timed>,
-    (slack, slower): (f64, Option<f64>),
+    FinalsRules { slack, slower, round }: FinalsRules,
     mut time: impl FnMut(&[Candidate], &[bool]) -> Result<Vec<Timed>, PipelineError>,
 ) -> Result<Option<RaceOutcome>, PipelineError> {
     let times = |t: &Timed| (median(&t.step.samples).unwrap_or(f64::INFINITY), t.step.samples.len());
@@ -332,6 +343,8 @@ pub fn finals(
     let baselines: Vec<bool> = places.iter().map(|n| *n >= contenders).collect();
     let mut latest = time(&again, &baselines)?;
     let open = undecided(&latest, slack);
+    let once: f64 = open.iter().map(|n| times(&latest[*n]).0).sum();
+    let open = if once > round.as_secs_f64() * 1e3 { vec![] } else { open };
     if !open.is_empty() {
         let once_more: Vec<Candidate> = open.iter().map(|n| again[*n].clone()).collect();
         let baselines: Vec<bool> = open.iter().map(|n| baselines[*n]).collect();
@@ -389,7 +402,11 @@ mod tests {
         }
     }
 
-    /// Plans with few times that overlap run once more, and all their times decide.
+    fn rules(slower: Option<f64>) -> FinalsRules {
+        FinalsRules { slack: 0.0, slower, round: Duration::from_secs(1) }
+    }
+
+    /// Plans with few times that overlap run once more, and all their times decide; but not if that would take too long.
     #[test]
     fn plans_that_few_times_do_not_tell_apart_run_once_more() -> Result<(), PipelineError> {
         let candidates = ["lucky", "steady", "slow"].map(candidate);
@@ -410,9 +427,13 @@ mod tests {
                 }
             })
         };
-        let race = finals((&candidates, 3), vec![], (0.0, None), again)?.expect("a winner");
+        let race = finals((&candidates, 3), vec![], rules(None), again)?.expect("a winner");
         assert_eq!((race.taken, race.fastest, races), (1, 1, 2));
         assert_eq!(race.timed.iter().map(|t| t.step.samples.len()).collect::<Vec<_>>(), [7, 7, 3]);
+        let long =
+            |_: &[Candidate], _: &[bool]| Ok(vec![of("lucky", &[600.0, 610.0]), of("steady", &[605.0, 615.0]), of("slow", &[900.0; 2])]);
+        let race = finals((&candidates, 3), vec![], rules(None), long)?.expect("a winner");
+        assert_eq!(race.timed.iter().map(|t| t.step.samples.len()).collect::<Vec<_>>(), [2, 2, 2]);
         Ok(())
     }
 
@@ -477,7 +498,7 @@ mod tests {
             assert_eq!(asked.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["choice", "near"]);
             Ok(vec![timed("choice", 37.5), timed("near", 36.6)])
         };
-        let race = finals((&candidates, 3), first, (0.0, None), again)?.expect("a winner");
+        let race = finals((&candidates, 3), first, rules(None), again)?.expect("a winner");
         assert_eq!((race.taken, race.fastest), (1, 1));
         assert_eq!(race.timed.iter().map(|t| t.earlier).collect::<Vec<_>>(), [false, false, true]);
         assert_eq!(winner(&race.timed, 0.1, &BTreeSet::from([1])), Some(0));
@@ -493,7 +514,7 @@ mod tests {
                 assert_eq!(baselines, [false, true, true]);
                 Ok(vec![timed("choice", 2.1), timed("unfused, PyTorch's", 2.4), timed("unfused, uniform", uniform)])
             };
-            finals((&candidates, 1), vec![timed("choice", 2.0)], (0.0, None), times)
+            finals((&candidates, 1), vec![timed("choice", 2.0)], rules(None), times)
         };
         assert_eq!(race(2.05)?.map(|race| race.taken), Some(2));
         assert_eq!(race(2.2)?.map(|race| race.taken), Some(0));
@@ -513,7 +534,7 @@ mod tests {
                 assert_eq!(asked.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), names);
                 Ok(asked.iter().map(|c| timed(&c.name, 100.0)).collect())
             };
-            assert!(finals((&candidates, 2), first, (0.0, slower), again)?.is_some());
+            assert!(finals((&candidates, 2), first, rules(slower), again)?.is_some());
         }
         Ok(())
     }

@@ -51,7 +51,7 @@ fn taken(wrong: impl Fn(&str) -> bool, folder: &Path) -> Result<(Vec<String>, St
     }
     let said = std::cell::RefCell::new(String::new());
     let say = |text: &str| *said.borrow_mut() += &format!("{text}\n");
-    let contending = contenders(&sweeps, &choices, &session, Duration::from_secs(1))?;
+    let contending = contenders(&sweeps, &choices, &session, (Duration::from_secs(1), None))?;
     let reserve = reserve(&sweeps, &choices, &session, &contending);
     let mut contest = PlanRace::new(&line.args, &session, &sweeps, Duration::ZERO, &say)?;
     let right = contest.right(contending, reserve)?;
