@@ -353,8 +353,8 @@ impl TileSpace {
         !self.written.iter().any(has)
     }
 
-    /// How much longer tiles take than shared equally, where the indices that are summed over are walked in order: processors wait for the
-    /// last tile.
+    /// The share by which tiles take longer than if processors had equal parts of the work: they wait for the last tile. Indices that are
+    /// summed over are walked in order.
     fn idle(&self, tile: &str) -> f64 {
         let apart = self.outer.iter().map(|o| &o.range).filter(|r| !self.summed.contains(&r.index));
         let points: f64 = apart.map(|r| (r.count as f64 / size(tile, &r.index) as f64).ceil()).product();

@@ -47,8 +47,8 @@ const FAR: f64 = 2.0;
 
 /// The plans to time as wholes: the best selection for each of the three best programs and for variants that contend unless far slower,
 /// and the next best selections of the best program. The best of each program also runs on several streams, if the device has them and
-/// the program work for them. The overall selection is the first. Where finalists are asked for, which trade time for memory, one that relays
-/// no large tensor out is among them, if it takes at most so much longer.
+/// the program work for them. The overall selection is the first. Where finalists are asked for, which trade time for memory, a selection
+/// in which no large tensor is relaid out competes, if it takes at most so much longer.
 pub fn contenders(
     sweeps: &SweptPrograms,
     choices: &[Choices],
@@ -364,12 +364,13 @@ impl<'a> PlanRace<'a> {
         let of = of.filter(|_| !self.over(POLICY.reselecting));
         let within = of.map(|candidate| self.within(&candidate)).transpose()?.flatten();
         let found: Vec<Candidate> = again.into_iter().chain(within).collect();
-        // Tuned within the step last, which was for the fastest of those before.
+        // Those tuned within the step first, which were so for the fastest of the others.
         let mut best: Vec<&Candidate> = fastest.iter().filter_map(|n| candidates.get(*n)).chain(&found).rev().collect();
         let step_ms = first.iter().filter_map(|t| median(&t.step.samples)).fold(f64::INFINITY, f64::min);
         best.truncate(affordable(self.timing, step_ms));
-        best.reverse();
-        let packed = self.packed(&best)?;
+        let mut packed = self.packed(&best)?;
+        // The form in the same memory is the first.
+        packed.truncate(affordable(self.timing, step_ms));
         let ahead: Vec<&Candidate> = found.iter().chain(&packed).collect();
         self.compile_ahead(&ahead, &ahead);
         for found in found.into_iter().chain(packed) {
@@ -529,10 +530,9 @@ impl<'a> PlanRace<'a> {
     }
 }
 
-/// Of how many plans the packed forms fit into the time for whole plans, at least one: every form runs a few times in the last race.
+/// How many more plans fit into the time for whole plans, at least one: each runs a few times in the last race.
 fn affordable(timing: Duration, step_ms: f64) -> usize {
-    const FORMS: f64 = 3.0;
-    ((timing.as_secs_f64() * 1e3 / (FORMS * (LEAST + 1) as f64 * step_ms.max(1e-9))) as usize).max(1)
+    ((timing.as_secs_f64() * 1e3 / ((LEAST + 1) as f64 * step_ms.max(1e-9))) as usize).max(1)
 }
 
 /// Removes the plans of earlier runs from a folder, since they rest on other measurements; other files stay.

@@ -374,8 +374,8 @@ impl SweptProgram {
         Ok(select_top(&self.problem, store, count, SearchLimits::default())?)
     }
 
-    /// The best selection in which no large tensor is relaid out that is in `selection`: a relayout needs memory for a second copy. `None` if
-    /// there is no such relayout, or none can be done without.
+    /// The best selection in which no large tensor is relaid out: that takes memory for a second copy. `None` where `selection` has no
+    /// such relayout, or every selection has one.
     pub fn without_large_relayouts(&self, store: &Store, selection: &Selection) -> Result<Option<Selection>, PipelineError> {
         let all: u64 = self.problem.tensors.iter().map(|tensor| tensor.bytes).sum();
         let large = |tensor: &Tensor| !tensor.once && tensor.bytes as f64 >= LARGE * all as f64;

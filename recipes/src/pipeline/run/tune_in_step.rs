@@ -25,6 +25,9 @@ const SLOWER: f64 = 1.1;
 const LEAST: usize = 3;
 const MOST: usize = 15;
 
+/// How many times the limit the fewest samples may take.
+const FAR_BEYOND: u32 = 8;
+
 /// A configuration that takes its turns.
 struct Turn {
     config: KernelConfig,
@@ -52,6 +55,10 @@ pub fn tune_in_step(
     let begin = Instant::now();
     execution.apart(pool, run, 0)?;
     let most = turns(limit, begin.elapsed());
+    // Of long steps it would take far longer than that, and kernels that run so long begin with caches of their own making.
+    if begin.elapsed() * (FEWEST * (LEAST + 1)) as u32 > FAR_BEYOND * limit {
+        return Ok(None);
+    }
     let mut lanes: Vec<(usize, Vec<Turn>)> = Vec::new();
     let names: Vec<String> = execution.launches().map(|(name, _)| name.to_string()).collect();
     let specs = KernelSpecs::of(&candidate.program);
