@@ -29,7 +29,8 @@ def _installed():
 
 
 class Options:
-    """How partitions are optimized. Environment: MEMLET is the binary, MEMLET_BUDGET the time for each plan."""
+    """How partitions are optimized. Environment: MEMLET is the binary, MEMLET_BUDGET the time for each plan of
+    which a graph has more than a little (`budgets.py`)."""
 
     binary = os.environ.get("MEMLET") or _installed() or "memlet"
     budget = os.environ.get("MEMLET_BUDGET", "10s")
@@ -104,9 +105,9 @@ def _alone(folder):
 class Plan:
     """The plan of a recipe: one of its finalists, whose library runs."""
 
-    def __init__(self, text, threads):
-        key = hashlib.sha256(f"{text}\n{threads} {Options.budget} {SLOWER}".encode()).hexdigest()[:20]
-        self.name, self.threads = f"p{key}", threads
+    def __init__(self, text, threads, budget):
+        key = hashlib.sha256(f"{text}\n{threads} {budget} {SLOWER}".encode()).hexdigest()[:20]
+        self.name, self.threads, self.budget = f"p{key}", threads, budget
         self._folder = Options.cache() / key
         found = self._folder / "plan" / "finalists.json"
         if not found.exists():
@@ -128,7 +129,7 @@ class Plan:
     def _optimize(self, text):
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / "recipe.yaml").write_text(text, encoding="utf-8")
-        _run("optimize", str(self._folder / "recipe.yaml"), "--budget", Options.budget, "--timing", "1s", "--threads", str(self.threads),
+        _run("optimize", str(self._folder / "recipe.yaml"), "--budget", self.budget, "--timing", "1s", "--threads", str(self.threads),
              "--finalists", SLOWER, "--out", str(self._folder / "plan"))  # fmt: skip
 
     @property
@@ -160,12 +161,12 @@ _PLANS = {}
 _CHOOSING = threading.RLock()
 
 
-def plan(text, threads):
+def plan(text, threads, budget):
     """The plan of a recipe, which is optimized unless the cache has it. It runs once it is chosen: see ``choose``."""
-    key = (str(Options.cache()), text, threads, Options.budget)
+    key = (str(Options.cache()), text, threads, budget)
     with _CHOOSING:
         if key not in _PLANS:
-            _PLANS[key] = Plan(text, threads)
+            _PLANS[key] = Plan(text, threads, budget)
         return _PLANS[key]
 
 

@@ -19,6 +19,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
 from . import decompositions, layers, plans
+from .budgets import budgets
 from .graph import Recipe
 from .indices import Unsupported, leaves
 from .library import MemletError
@@ -156,10 +157,11 @@ def _compiled(module, kind):
         layers.settle(module.graph, None)
     fused, recipes = _recipes(module, kind)
     threads, made = Options.threads or torch.get_num_threads(), {}
+    each = budgets([text for _, _, text in recipes.values()], Options.budget)
     for child_name, (child, recipe, text) in recipes.items():
         operators = sum(n.op == "call_function" for n in child.graph.nodes)
         try:
-            made[child_name] = operators, _Partition(plans.plan(text, threads), recipe)
+            made[child_name] = operators, _Partition(plans.plan(text, threads, each[text]), recipe)
         except MemletError as error:
             REPORT.append((name, operators, "PyTorch", str(error)))
     faults = plans.choose() if made else {}

@@ -5,6 +5,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from memlet.budgets import budgets, work  # noqa: E402
 from memlet.plans import chosen  # noqa: E402
 
 MB = 10**6
@@ -44,6 +45,33 @@ class Choices(unittest.TestCase):
             forward, backward = chosen(plans, slack), chosen(plans[::-1], slack)
             self.assertEqual(forward, backward[::-1], slack)
         self.assertEqual(chosen([], 0.02), [])
+
+
+#: A product of 4 x 5 x 6, its bias, and the rows that numbers name.
+SMALL = """model: m
+dims: {d0: 4, d1: 5, d2: 6}
+steps:
+  - "y0[d0,d1] = x0[d0,d2] * x1[d2,d1]"
+  - "y1[d0,d1] = y0[d0,d1] + x2[d1]"
+  - "y2[d0,d1] = x3[x4[d0],d1]"
+outputs: [y1, y2]
+"""
+
+
+class Budgets(unittest.TestCase):
+    def test_products_count_by_their_multiply_adds_and_all_else_by_elements(self):
+        # The largest tensor of the product has 30 elements, those of the others 20.
+        self.assertEqual(work(SMALL), 4 * 5 * 6 + 50 * (30 + 20 + 20))
+        scatter = SMALL.replace("x3[x4[d0],d1]", "scatter(x3[d2,d1], x4[d2], over: [d2], into: d0)")
+        self.assertEqual(work(scatter), 4 * 5 * 6 + 50 * (30 + 20 + 30))
+
+    def test_a_recipe_of_which_a_graph_has_little_gets_a_fifth(self):
+        large = SMALL.replace("d0: 4", "d0: 4000")
+        self.assertEqual(budgets([large, SMALL], "10s"), {large: "10s", SMALL: "2s"})
+        self.assertEqual(budgets([large] + 50 * [SMALL], "1m"), {large: "1m", SMALL: "1m"}, "fifty layers are more than a little")
+        self.assertEqual(budgets([SMALL], "0.5s"), {SMALL: "0.5s"})
+        self.assertEqual(budgets([], "10s"), {})
+        self.assertEqual(budgets([large, SMALL], "soon"), {large: "soon", SMALL: "soon"}, "the command says what is wrong")
 
 
 if __name__ == "__main__":
