@@ -344,9 +344,10 @@ class Step:
         return address
 
     def _placed(self, tensors, out):
-        """Puts the addresses of all memories into place. Returns the results, whose values are not there yet."""
+        """Puts the addresses of all memories into place. Returns the results, whose values are not there yet, and what is to be copied into
+        results behind which no memory can be read, as a step may do that uses a result's memory before the result is there."""
         pointers, lasts = self._pointers, self._last
-        some = None
+        some, late = None, ()
         for tensor in self._given:
             try:
                 given = tensors[tensor.name]
@@ -368,22 +369,27 @@ class Step:
             if out is not None and tensor.name in out:
                 result = out[tensor.name]
                 address = self._result(tensor, result)
+                if not _is_readable_behind(address + self._memories[tensor.memory].bytes):
+                    memory = _room(self._memories[tensor.memory].bytes)
+                    address, late = memory.ctypes.data, [*late, (self._strided(tensor, memory), result)]
             else:
                 result, address = self._new(tensor, some)
             pointers[tensor.memory] = address
             results[tensor.name] = result
-        return results
+        return results, late
 
     def __call__(self, seed=1, step=0, dropout=True, out=None, **tensors):
         """Runs a step on tensors by name. Returns results by name: those of ``out``, or new ones; next values of parameters lie where the
         parameters do, and are not among them."""
-        results = self._placed(tensors, out)
+        results, late = self._placed(tensors, out)
         self._run(self._pointers, seed, step, 0 if dropout else NO_DROPOUT)
+        for made, result in late:
+            _copy_into(result, made)
         return {name: value.numpy() if isinstance(value, Packed) else value for name, value in results.items()}
 
     def bind(self, out=None, **tensors):
         """A step on these tensors and no others, which must keep their memory: its calls look at none of them."""
-        return Bound(self, tensors, self._placed(tensors, out))
+        return Bound(self, tensors, *self._placed(tensors, out))
 
     def _result(self, tensor, given):
         """Where a result is to be written."""
@@ -400,7 +406,10 @@ class Step:
             return Packed(self, tensor, memory), memory.ctypes.data
         if like is not None:
             torch = sys.modules["torch"]
-            made = torch.empty_strided(tensor.shape, tensor.strides, dtype=getattr(torch, _TORCH[tensor.dtype]))
+            # With a line behind it: a step may use a result's memory before the result is there.
+            elements = (self._memories[tensor.memory].bytes + LINE) // tensor.element_bytes
+            whole = torch.empty(elements, dtype=getattr(torch, _TORCH[tensor.dtype]))
+            made = torch.empty(0, dtype=whole.dtype).set_(whole.untyped_storage(), 0, tensor.shape, tensor.strides)
             return made, made.data_ptr()
         made = self._strided(tensor, _room(self._memories[tensor.memory].bytes))
         return made, made.ctypes.data
@@ -409,13 +418,25 @@ class Step:
 class Bound:
     """A step on fixed tensors: a call gives seed and number of the step. Results are written into ``results``."""
 
-    def __init__(self, step, tensors, results):
-        self._step, self._keeps, self.results = step, tensors, results
+    def __init__(self, step, tensors, results, late):
+        self._step, self._keeps, self.results, self._late = step, tensors, results, late
         self._pointers = (ctypes.c_void_p * len(step._memories))(*step._pointers)
 
     def __call__(self, seed=1, step=0, dropout=True):
         self._step._run(self._pointers, seed, step, 0 if dropout else NO_DROPOUT)
+        for made, result in self._late:
+            _copy_into(result, made)
         return self.results
+
+
+def _copy_into(result, made):
+    """Copies a NumPy array into a result of the caller's."""
+    if not hasattr(result, "data_ptr"):
+        result[...] = made
+        return
+    torch = sys.modules["torch"]
+    values = torch.from_numpy(made.view(np.int16) if result.dtype is torch.bfloat16 else made)
+    result.copy_(values.view(torch.bfloat16) if result.dtype is torch.bfloat16 else values)
 
 
 _TORCH = {

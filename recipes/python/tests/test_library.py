@@ -3,7 +3,9 @@
 A training step of two layers with SGD is held against NumPy in f64, in place and without copies; PyTorch's tensors too where it is installed.
 """
 
+import ctypes
 import gc
+import mmap
 import os
 import subprocess
 import sys
@@ -191,6 +193,22 @@ class Library(unittest.TestCase):
         gc.collect()
         shared.fit()
         self.assertEqual(shared.bytes, least)
+
+    def test_results_may_end_where_memory_ends(self):
+        page, libc = os.sysconf("SC_PAGE_SIZE"), ctypes.CDLL(None)
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+        libc.mmap.restype, libc.munmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t]
+        # The first page is kept to the end of the process.
+        address = libc.mmap(None, 2 * page, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+        self.assertEqual(libc.munmap(address + page, page), 0)
+        last = np.ndarray((), np.float32, (ctypes.c_char * page).from_address(address), page - 4)
+        step = self.step()
+        right, _ = reference({name: self.given[name] for name in "wcv"}, self.given["x"].astype(np.float64), self.given["t"])
+        for call in (lambda: step(out={"loss": last}, **self.laid(step, lambda array: array)),
+                     step.bind(out={"loss": last}, **self.laid(step, lambda array: array))):  # fmt: skip
+            last[...] = 0
+            self.assertIs(call()["loss"], last)
+            self.assertLess(abs(float(last) - right), 1e-5 * abs(right))
 
     def test_inputs_that_lie_otherwise_are_copied(self):
         step = self.step(1)

@@ -7,8 +7,8 @@ TABLE
  * An element lies at the sum over its dims of index / block * across + index % block * within, in elements (see NAME_tensor). NAME_pack and
  * NAME_unpack copy between that and the order of the dims (row-major, the last one innermost).
  *
- * A pointer is a multiple of its memory's alignment; multiples of 64 are faster. Up to 63 bytes behind a memory that is read may be read,
- * too, and must be readable. Memories overlap with no other.
+ * A pointer is a multiple of its memory's alignment; multiples of 64 are faster. Up to 63 bytes behind a memory may be read and must be
+ * readable, of results, too: a step may use their memory before they are there. Memories overlap with no other.
  */
 #ifndef CAPS_H
 #define CAPS_H
