@@ -23,6 +23,7 @@ import table  # noqa: E402
 
 # Machines in the order of the tables: archive, title, heading of its column.
 CORES = [
+    ("epyc-zen3-2core", "AMD EPYC Zen 3, 2 cores", "EPYC Zen 3"),
     ("epyc-zen4-2core", "AMD EPYC Zen 4, 2 cores", "EPYC Zen 4"),
     ("epyc-zen5-2core", "AMD EPYC Zen 5, 2 cores", "EPYC Zen 5"),
     ("xeon-emerald-rapids-2core", "Intel Xeon Emerald Rapids, 2 cores", "Xeon Emerald Rapids"),
