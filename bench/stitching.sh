@@ -4,7 +4,9 @@
 # turns. Prints a table and writes JSON.
 #
 #     cargo build --release -p recipes
-#     bench/stitching.sh [OPTION…] [WORKLOAD…]
+#     [MEMLET_TORCH=PYTHON] bench/stitching.sh [OPTION…] [WORKLOAD…]
+#
+# MEMLET_TORCH names a Python with torch, numpy and safetensors, whose LSTM is then timed as well in speech, bi-rnn and dyn-rnn.
 #
 # Workloads are recipes of the same name: nmt, multi-interests, speech, dialog, logistic, word2vec, bi-rnn, dyn-rnn, perceptron, var-encoder,
 # figure-1 [all that have a recipe].
@@ -132,5 +134,5 @@ if ! $counts; then
     done
 fi
 options=()
-$counts || options=(--time "$memlet" --threads "$threads" --rounds "$rounds" --seconds "$seconds")
+$counts || options=(--time "$memlet" --threads "$threads" --rounds "$rounds" --seconds "$seconds" ${MEMLET_TORCH:+--torch "$MEMLET_TORCH"})
 $python bench/peers/stitching_table.py "$out" "${options[@]}" "${names[@]}"

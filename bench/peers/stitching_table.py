@@ -1,10 +1,11 @@
 """One table of the workloads of FusionStitching, in Markdown, and the same as JSON.
 
-    stitching_table.py FOLDER [--time MEMLET --threads N --rounds N --seconds N] NAME…
+    stitching_table.py FOLDER [--time MEMLET --threads N --rounds N --seconds N] [--torch PYTHON] NAME…
 
 FOLDER is what bench/stitching.sh fills: NAME.launches, NAME.safetensors, NAME.npz and NAME/plan.json. With --time, plans are checked and
-timed beside JAX, and all goes to FOLDER/stitching.json and FOLDER/stitching.md. Ratios are those of a turn of JAX over the turn of ours
-just before it; their interval is that of the median, from the order statistics of a binomial distribution. Rows of workloads that are not
+timed beside JAX, and all goes to FOLDER/stitching.json and FOLDER/stitching.md. With --torch, workloads of LSTMs are timed beside PyTorch as
+well (`stitching_torch.py`). Ratios are those of a turn of the best peer over the turn of ours just before it, the best peer being the one
+with the least median; their interval is that of the median, from the order statistics of a binomial distribution. Rows of workloads that are not
 named stay as an earlier run has left them.
 """
 import argparse
@@ -13,6 +14,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 
@@ -63,25 +65,55 @@ def timed(arguments, name):
     ours = run(arguments.time, folder, name, arguments.threads, 0.2, *first)
     error, where = wrong(folder, name)
     row = {"dispatches": ours["dispatches"], "kernels": ours["launches"], "error": error, "error_in": where}
-    worker = [sys.executable, f"{HERE}/stitching_worker.py", "times", name, str(arguments.threads)]
-    jax = subprocess.Popen(worker, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    ready = json.loads(jax.stdout.readline())
-    row |= {"jax_compile_s": ready["ready_s"], "jax": ready["jax"], "machine": machine(arguments.threads)}
+    peers = {"jax": Peer([sys.executable, f"{HERE}/stitching_worker.py", "times", name, str(arguments.threads)])}
+    row |= {"jax_compile_s": peers["jax"].ready["ready_s"], "jax": peers["jax"].ready["jax"], "machine": machine(arguments.threads)}
+    if arguments.torch and name in LSTMS:
+        files = [f"{folder}/{name}.safetensors", f"{folder}/{name}.npz"]
+        peers["torch"] = Peer([arguments.torch, f"{HERE}/stitching_torch.py", name, str(arguments.threads), *files])
+        row["torch"] = peers["torch"].ready["torch"]
     row |= {"rounds": arguments.rounds, "seconds": arguments.seconds}
-    pairs, busy = [], []
+    times, busy = {who: [] for who in ["ours", *peers]}, []
     for _ in range(arguments.rounds):
         mine = run(arguments.time, folder, name, arguments.threads, arguments.seconds)
-        jax.stdin.write(f"{arguments.seconds}\n")
-        jax.stdin.flush()
-        theirs = json.loads(jax.stdout.readline())
-        pairs.append((median(mine["samples"]["step_ms"]), median(theirs["ms"])))
+        times["ours"].append(median(mine["samples"]["step_ms"]))
+        for who, peer in peers.items():
+            times[who].append(median(peer.turn(arguments.seconds)))
         busy.append(os.getloadavg()[0])
-    jax.stdin.close()
-    jax.wait()
-    ratios = [theirs / mine for mine, theirs in pairs]
-    row["step_ms"] = {"ours": median([p[0] for p in pairs]), "jax": median([p[1] for p in pairs])}
+    for peer in peers.values():
+        peer.end()
+    row["step_ms"] = {who: median(samples) for who, samples in times.items()}
+    row["best"] = min(peers, key=lambda who: row["step_ms"][who])
+    ratios = [theirs / mine for mine, theirs in zip(times["ours"], times[row["best"]])]
     row |= {"ratio": median(ratios), "interval": interval(ratios), "load": median(busy)}
     return row
+
+
+#: Workloads that PyTorch's LSTM computes.
+LSTMS = ("speech", "bi-rnn", "dyn-rnn")
+
+
+class Peer:
+    """A worker that is ready, and then answers a number of seconds with milliseconds of steps for so long."""
+
+    def __init__(self, command):
+        errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
+        line = self.process.stdout.readline()
+        if not line:
+            self.process.wait()
+            errors.seek(0)
+            said = errors.read().strip().splitlines()
+            raise RuntimeError(said[-1] if said else f"{command[1]} ended at once")
+        self.ready = json.loads(line)
+
+    def turn(self, seconds):
+        self.process.stdin.write(f"{seconds}\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())["ms"]
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
 
 
 def machine(threads):
@@ -114,6 +146,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
     parser.add_argument("--time")
+    parser.add_argument("--torch")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=1)
@@ -133,8 +166,8 @@ def main():
     order = "nmt multi-interests speech dialog logistic word2vec bi-rnn dyn-rnn perceptron var-encoder figure-1".split()
     rows = sorted(kept(arguments.folder, arguments.names) + rows, key=lambda row: order.index(row["workload"]))
     lines = [
-        "| workload | kernels | dispatches | XLA:CPU | ÷ ours | XLA:GPU | ÷ ours | ours, ms | JAX, ms | ÷ ours (95%, of few turns all) | error against f64 |",
-        "| --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
+        "| workload | kernels | dispatches | XLA:CPU | ÷ ours | XLA:GPU | ÷ ours | ours, ms | JAX, ms | PyTorch, ms | best ÷ ours (95%, of few turns all) | error against f64 |",
+        "| --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
     ]
     for row in rows:
         ours, times = row["launches"].get("ours"), row.get("step_ms", {})
@@ -144,7 +177,7 @@ def main():
         cells = [
             row["workload"], shown(row.get("kernels"), "{}"), shown(ours, "{}"), shown(row["launches"]["xla_cpu"], "{}"),
             shown(row["fewer"]["xla_cpu"]), shown(row["launches"]["xla_gpu"], "{}"), shown(row["fewer"]["xla_gpu"]),
-            shown(times.get("ours"), "{:.3g}"), shown(times.get("jax"), "{:.3g}"), ratio, shown(row.get("error"), "{:.1e}"),
+            shown(times.get("ours"), "{:.3g}"), shown(times.get("jax"), "{:.3g}"), shown(times.get("torch"), "{:.3g}"), ratio, shown(row.get("error"), "{:.1e}"),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     # Figure 1 is an example of the paper, none of its workloads.
@@ -153,9 +186,10 @@ def main():
         "xla_cpu": geometric(row["fewer"]["xla_cpu"] for row in counted), "xla_gpu": geometric(row["fewer"]["xla_gpu"] for row in counted),
         "step": geometric(row.get("ratio") for row in counted),
     }
-    lines.append(f"| geometric mean without Figure 1 | | | | {shown(means['xla_cpu'])} | | {shown(means['xla_gpu'])} | | | {shown(means['step'])} | |")
+    lines.append(f"| geometric mean without Figure 1 | | | | {shown(means['xla_cpu'])} | | {shown(means['xla_gpu'])} | | | | {shown(means['step'])} | |")
     timed_rows = [row for row in rows if "machine" in row]
-    for text in sorted({f"{r['machine']}; JAX {r['jax']}; turns of {r['seconds']:g} s" for r in timed_rows}):
+    torch = "".join(sorted({f"; PyTorch {r['torch']}" for r in timed_rows if "torch" in r}))
+    for text in sorted({f"{r['machine']}; JAX {r['jax']}{torch}; turns of {r['seconds']:g} s" for r in timed_rows}):
         rounds = sorted({r["rounds"] for r in timed_rows})
         lines += ["", f"{text}, {' or '.join(map(str, rounds))} a side."]
     print("\n".join(lines))
