@@ -25,8 +25,9 @@ const SLOWER: f64 = 1.1;
 const LEAST: usize = 3;
 const MOST: usize = 15;
 
-/// How many times the limit the fewest samples may take.
+/// How many times the limit the fewest samples may take, and how long in any case.
 const FAR_BEYOND: u32 = 8;
+const SHORT: Duration = Duration::from_secs(1);
 
 /// A configuration that takes its turns.
 struct Turn {
@@ -56,7 +57,7 @@ pub fn tune_in_step(
     execution.apart(pool, run, 0)?;
     let most = turns(limit, begin.elapsed());
     // Of long steps it would take far longer than that, and kernels that run so long begin with caches of their own making.
-    if begin.elapsed() * (FEWEST * (LEAST + 1)) as u32 > FAR_BEYOND * limit {
+    if begin.elapsed() * (FEWEST * (LEAST + 1)) as u32 > (FAR_BEYOND * limit).max(SHORT) {
         return Ok(None);
     }
     let mut lanes: Vec<(usize, Vec<Turn>)> = Vec::new();
