@@ -30,6 +30,8 @@ class Recipe:
     def __init__(self, graph, name, lowered):
         """``lowered(recipe, node)`` says an operator in steps of a recipe, and returns what it makes."""
         self.name, self.inputs, self.env, self.steps = name, [], {}, []
+        #: By input the largest magnitude, or the range, of what it is drawn from when plans are checked.
+        self.drawn = {}
         #: The placeholder of the dropouts' seed among those of the graph, and the step of all masks.
         self.seed, self.mask_step = None, None
         self.node, outputs = None, []
@@ -227,9 +229,10 @@ class Recipe:
         for value, tensor, _ in self.inputs:
             # What plans are checked with: matrices that keep the magnitude of what they multiply, as those of a model do.
             drawn = ""
-            if len(tensor.shape) == 2 and tensor.dtype in FLOATS:
-                most = 2 / max(tensor.shape) ** 0.5
-                drawn = f", range: [{-most:.3g}, {most:.3g}]"
+            if value.name in self.drawn or (len(tensor.shape) == 2 and tensor.dtype in FLOATS):
+                given = self.drawn.get(value.name, 2 / max(1, *tensor.shape[-2:]) ** 0.5)
+                low, high = given if isinstance(given, tuple) else (-given, given)
+                drawn = f", range: [{low:.3g}, {high:.3g}]"
             elif tensor.dtype is torch.bool:
                 drawn = ", range: [0, 1]"
             inputs.append(f"  {value.name}: {{dims: [{', '.join(self.declared(value))}], dtype: {GIVEN[tensor.dtype]}{drawn}}}")

@@ -1,5 +1,7 @@
 """Convolutions, pooling and batch normalization as steps of a recipe, and their gradients."""
 
+import math
+
 from .graph import aten, number
 from .indices import Unsupported, apart, extent, reshaped, unite
 from .values import Place, Pooled, new_axis, whole
@@ -51,11 +53,18 @@ def _grouped(axis, groups):
     return reshaped([axis], (groups, extent(axis) // groups))
 
 
+def _draw_kernel(recipe, kernel, node):
+    """Plans are checked with kernels that keep the magnitude of images through rectifiers, as those of a model do: with others, a network of
+    twenty layers has no finite result in f32."""
+    recipe.drawn.setdefault(kernel.name, (6 / math.prod(node.meta["val"].shape[1:])) ** 0.5)
+
+
 def _convolution(recipe, node, args, shape):
     x, kernel, bias, strides, pads, dilations, _, _, groups = args
     dims = len(shape) - 2
     strides, pads, dilations = _each(strides, dims), _each(pads, dims), _each(dilations, dims)
     x, kernel = recipe.stored(x), recipe.stored(kernel)
+    _draw_kernel(recipe, kernel, node.args[1])
     taken = []
     batch, places = apart(x.axes[0], taken), [new_axis(n) for n in shape[2:]]
     windows = [apart(a, taken) for a in kernel.axes[2:]]
@@ -83,6 +92,7 @@ def _convolution_gradient(recipe, node, args, shape):
     """Of input, kernel and bias; the input's where windows move by one place."""
     gradient, x, kernel, _, strides, pads, dilations, _, _, groups, wanted = args
     gradient, x, kernel = (recipe.stored(v) for v in (gradient, x, kernel))
+    _draw_kernel(recipe, kernel, node.args[2])
     dims = len(x.axes) - 2
     strides, pads, dilations = _each(strides, dims), _each(pads, dims), _each(dilations, dims)
     if groups > 1:
@@ -169,6 +179,8 @@ def _given_statistics(recipe, node, args, shape):
     """A normalization with given mean and variance."""
     x, weight, bias, mean, variance, _, eps = args
     rank = tuple(node.meta["val"][0].shape)
+    if hasattr(variance, "name"):
+        recipe.drawn.setdefault(variance.name, (0.5, 2.0))
     inverse = recipe.pointwise(f"rsqrt({{0}} + {eps!r})", [variance], (rank[1],))
     return _scaled(recipe, recipe.stored(x), mean, inverse, weight, bias, rank), None, None
 

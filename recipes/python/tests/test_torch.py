@@ -327,6 +327,12 @@ class Programs(unittest.TestCase):
             norm.running_var.uniform_(0.5, 2)
         self.infer(residual, torch.randn(2, 4, 8, 8))
 
+    def test_deep_networks_are_checked_with_finite_numbers(self):
+        # Were kernels drawn without regard to their size, each of these layers would multiply magnitudes by thirty.
+        blocks = [torch.nn.Sequential(torch.nn.Conv2d(32, 32, 3, padding=1, bias=False), torch.nn.BatchNorm2d(32), torch.nn.ReLU()) for _ in range(28)]
+        self.infer(torch.nn.Sequential(*blocks), torch.randn(1, 32, 5, 5))
+        self.assertNotIn("PyTorch", torch_backend.table())
+
     def test_residual_blocks_train(self):
         module = Residual()
         before = copy.deepcopy(module)
