@@ -167,7 +167,20 @@ pub fn verify_full(
             }
         }
     }
-    verdict(&format!("{}, at full size", reference.name), ratios)
+    match verdict(&format!("{}, at full size", reference.name), ratios) {
+        Err(PipelineError::Mismatch(what)) => Err(PipelineError::Mismatch(what + &without_end(&reference.name, want))),
+        found => found,
+    }
+}
+
+/// What explains a difference at full size: results of the reference that are not finite, of which no plan can be held right. Empty
+/// without such results.
+fn without_end(reference: &str, want: &Tensors) -> String {
+    let names: Vec<&String> = want.iter().filter(|(_, values)| values.iter().any(|v| !v.is_finite())).map(|(name, _)| name).collect();
+    let Some(first) = names.first() else { return String::new() };
+    format!(
+        "; `{first}` is not finite in {reference} either: what inputs are drawn from overflows at full size, so give them a smaller `range:`"
+    )
 }
 
 /// The largest ratio of a plan's distance from exact results to the reference plan's distance, where no bound is known: both round
@@ -292,10 +305,21 @@ fn verdict(against: &str, ratios: BTreeMap<String, f64>) -> Result<Verification,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ndarray::IxDyn;
+    use ndarray::{ArrayD, IxDyn};
 
     fn compare(sides: &[&Sdfg], got: &Tensors, want: &Tensors) -> Result<Verification, PipelineError> {
         verdict("itself", ratios(sides, got, want)?)
+    }
+
+    /// A reference without finite results is named as the reason.
+    #[test]
+    fn results_that_are_not_finite_are_explained() {
+        let tensors = |value: f64| Tensors::from([("y".to_string(), ArrayD::from_elem(IxDyn(&[2]), value))]);
+        assert_eq!(without_end("the plainest plan", &tensors(1.0)), "");
+        for value in [f64::INFINITY, f64::NAN] {
+            let said = without_end("the plainest plan", &tensors(value));
+            assert!(said.contains("`y` is not finite in the plainest plan either") && said.contains("`range:`"), "{said}");
+        }
     }
 
     /// An error in one element is refused for every result of a layer without rectifiers, at full size.
