@@ -147,6 +147,19 @@ class Workspace:
         self.memory = _room(size)
 
 
+#: The file that each library was when this process loaded it: the system gives the same library again under the same path.
+_FILES = {}
+
+
+def _loaded(path):
+    """The library in a file, unless the file is another one than this process has loaded from there."""
+    status = os.stat(path)
+    file = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    if _FILES.setdefault(path, file) != file:
+        raise MemletError(f"{path} was built anew since this process loaded it: build into another folder, or start again")
+    return ctypes.CDLL(path)
+
+
 class Step:
     """A step of a plan. Calls of one step follow one another; steps are independent of each other, unless they share a workspace."""
 
@@ -163,7 +176,7 @@ class Step:
         path = os.path.join(folder, about["library"])
         if not os.path.exists(path):
             raise MemletError(f"{path} does not exist: compile it with cmake in {folder}, or run `memlet build` where there is a C compiler")
-        self._library, self.name = ctypes.CDLL(os.path.abspath(path)), about["name"]
+        self._library, self.name = _loaded(os.path.abspath(path)), about["name"]
         self._declare()
         self.tensors = [self._tensor(n) for n in range(self._function("tensor_count")())]
         self._by_name = {tensor.name: tensor for tensor in self.tensors}

@@ -7,6 +7,7 @@ import ctypes
 import gc
 import mmap
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -209,6 +210,16 @@ class Library(unittest.TestCase):
             last[...] = 0
             self.assertIs(call()["loss"], last)
             self.assertLess(abs(float(last) - right), 1e-5 * abs(right))
+
+    def test_a_library_that_was_built_anew_is_not_taken_for_the_one_that_is_loaded(self):
+        with tempfile.TemporaryDirectory() as at:
+            shutil.copytree(f"{self.folder.name}/library", f"{at}/library")
+            memlet.load(f"{at}/library")
+            memlet.load(f"{at}/library")
+            shutil.rmtree(f"{at}/library")
+            shutil.copytree(f"{self.folder.name}/library", f"{at}/library", copy_function=shutil.copy)
+            with self.assertRaisesRegex(memlet.MemletError, "was built anew since"):
+                memlet.load(f"{at}/library")
 
     def test_inputs_that_lie_otherwise_are_copied(self):
         step = self.step(1)
