@@ -2,7 +2,7 @@
 
 The work of a recipe is estimated from its text before anything is measured. A product's multiply-adds count one each; any other point of a
 step counts as many as a core computes while memory brings an element, some fifty. Recipes with less than a fiftieth of a graph's work get a
-fifth of the budget: were their plans twice as slow as with all of it, a step would take at most 2% longer, and they are mostly far closer.
+fifth of the budget: were the plan of one twice as slow as with all of it, a step would take some 2% longer, and it is mostly far closer.
 """
 
 import math
@@ -19,10 +19,14 @@ _ACCESS = re.compile(r"(\w+)\[([^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*)\]")
 
 def work(text):
     """The work of a recipe, in multiply-adds."""
-    dims = dict(re.findall(r"(\w+): (\d+)", re.search(r"^dims: \{(.*)\}$", text, re.M)[1]))
+    dims = dict(re.findall(r"(\w+): (\w+)", re.search(r"^dims: \{(.*)\}$", text, re.M)[1]))
+
+    def size(name):
+        # A second dim of a size is declared by the name of the first.
+        return int(dims[name]) if dims[name].isdecimal() else size(dims[name])
 
     def points(indices):
-        return math.prod(int(dims[name]) for name in indices)
+        return math.prod(size(name) for name in indices)
 
     total = 0
     for step in re.findall(r'^ +- "(.*)"$', text, re.M):

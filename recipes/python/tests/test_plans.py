@@ -65,6 +65,10 @@ class Budgets(unittest.TestCase):
         scatter = SMALL.replace("x3[x4[d0],d1]", "scatter(x3[d2,d1], x4[d2], over: [d2], into: d0)")
         self.assertEqual(work(scatter), 4 * 5 * 6 + 50 * (30 + 20 + 30))
 
+    def test_a_second_dim_of_a_size_counts_as_the_first(self):
+        scores = SMALL.replace("d2: 6", "d2: 6, d0_1: d0").replace("y0[d0,d1] = x0[d0,d2] * x1[d2,d1]", "y0[d0,d0_1] = x0[d0,d2] * x1[d0_1,d2]")
+        self.assertEqual(work(scores), 4 * 4 * 6 + 50 * (24 + 20 + 20))
+
     def test_a_recipe_of_which_a_graph_has_little_gets_a_fifth(self):
         large = SMALL.replace("d0: 4", "d0: 4000")
         self.assertEqual(budgets([large, SMALL], "10s"), {large: "10s", SMALL: "2s"})
