@@ -3,6 +3,9 @@
 use super::*;
 use crate::pipeline::choose::sweep_all::choose;
 use clap::Parser;
+use layouts::problem::Access;
+use layouts::solve::selection::PlannedRelayout;
+use sdfg::config::Relayout;
 use sdfg::{Item, Scalar, Sdfg, Unit};
 
 type Failure = Box<dyn std::error::Error>;
@@ -89,5 +92,29 @@ fn the_command_fails_only_where_nothing_is_right() -> Result<(), Failure> {
     assert!(failed.exit_code() == 3 && failed.to_string().contains("no plan could be verified"), "{failed}");
     let folder = tempfile::tempdir()?;
     assert!(taken(|_| false, folder.path())?.1.lines().all(|line| !line.contains("WARNING")));
+    Ok(())
+}
+
+/// Where the best selection relays a large tensor out, another one does without; where it does not, there is none to look for.
+#[test]
+fn a_selection_without_large_relayouts_is_found() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let (recipe, out) = (concat!(env!("CARGO_MANIFEST_DIR"), "/softmax.yaml"), folder.path().display().to_string());
+    let sizes = ["--set", "b=2", "--set", "j=4", "--set", "h=2", "--budget", "0s", "--timing", "0s", "--threads", "1"];
+    let line = Line::parse_from([&["memlet", recipe, "--out", &out], &sizes[..]].concat());
+    let mut session = line.args.measure.open()?;
+    let sweeps = line.args.measure.sweep(&mut session, 1.0, None)?;
+    let choices = choose(&sweeps, &session.store)?.0;
+    let (best, mut selection) = (&sweeps.variants[choices[0].swept], choices[0].selections[0].clone());
+    selection.relayouts.clear();
+    assert!(best.without_large_relayouts(&session.store, &selection)?.is_none());
+    let large = best.problem.tensors.iter().max_by_key(|tensor| tensor.bytes).expect("a tensor");
+    let (data, from, to) = (large.plain().to_string(), large.natural.clone(), large.natural.clone());
+    let kernel = selection.kernels[0].kernel.clone();
+    let relayout = Relayout { data: data.clone(), from, to };
+    selection.relayouts.push(PlannedRelayout { kernel, access: Access::Read, relayout, ms: 1.0, measured: true });
+    let found = best.without_large_relayouts(&session.store, &selection)?.expect("a selection");
+    assert!(found.relayouts.iter().all(|planned| planned.relayout.data != data));
+    assert_eq!(found.configuration.kernels.keys().collect::<Vec<_>>(), selection.configuration.kernels.keys().collect::<Vec<_>>());
     Ok(())
 }
