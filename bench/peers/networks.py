@@ -269,6 +269,31 @@ def parameters(net):
     return found
 
 
+def without_parameters(layer, given):
+    """What a layer that has no parameters computes of PyTorch's tensors."""
+    import torch
+    import torch.nn.functional as F
+
+    o = layer.options
+    if layer.op == "relu":
+        return F.relu(given[0])
+    if layer.op == "pool" and o["kind"] == "max":
+        return F.max_pool2d(given[0], o["window"], o["stride"], o["pad"], ceil_mode=o["up"] > 0)
+    if layer.op == "pool":
+        return F.avg_pool2d(given[0], o["window"], o["stride"], o["pad"], count_include_pad=False)
+    if layer.op == "global":
+        return given[0].mean(dim=(2, 3), keepdim=True)
+    if layer.op == "concat":
+        return torch.cat(given, dim=1)
+    if layer.op == "add":
+        return given[0] + given[1]
+    if layer.op == "response":
+        return F.local_response_norm(given[0], 5, alpha=1e-4, beta=0.75, k=1.0)
+    if layer.op == "softmax":
+        return F.softmax(given[0], dim=1)
+    raise ValueError(f"no layer {layer.op}")
+
+
 def values(net):
     """The result of every layer in f64, by PyTorch; images and parameters are drawn."""
     import torch
@@ -291,24 +316,10 @@ def values(net):
             y = F.conv2d(given[0], kernel, bias, stride=o["stride"], padding=o["pad"], groups=o["groups"])
             if net.normalized:
                 y = F.batch_norm(y, own[1], own[2], own[3], own[4], training=False, eps=1e-5)
-        elif layer.op == "relu":
-            y = F.relu(given[0])
-        elif layer.op == "pool" and o["kind"] == "max":
-            y = F.max_pool2d(given[0], o["window"], o["stride"], o["pad"], ceil_mode=o["up"] > 0)
-        elif layer.op == "pool":
-            y = F.avg_pool2d(given[0], o["window"], o["stride"], o["pad"], count_include_pad=False)
-        elif layer.op == "global":
-            y = given[0].mean(dim=(2, 3), keepdim=True)
-        elif layer.op == "concat":
-            y = torch.cat(given, dim=1)
-        elif layer.op == "add":
-            y = given[0] + given[1]
         elif layer.op == "dense":
             y = F.linear(given[0].flatten(1), own[0].flatten(1), own[1])[:, :, None, None]
-        elif layer.op == "response":
-            y = F.local_response_norm(given[0], 5, alpha=1e-4, beta=0.75, k=1.0)
-        elif layer.op == "softmax":
-            y = F.softmax(given[0], dim=1)
+        else:
+            y = without_parameters(layer, given)
         assert y.shape[1:] == layer.shape, (net.name, at, layer.op, y.shape, layer.shape)
         results[at] = y
     return results

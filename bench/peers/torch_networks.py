@@ -53,7 +53,7 @@ class Network(nn.Module):
     def forward(self, x):
         results = []
         for at, layer in enumerate(self.net.layers):
-            given, o = [results[i] for i in layer.inputs], layer.options
+            given = [results[i] for i in layer.inputs]
             if layer.op == "softmax":
                 return given[0].flatten(1)
             if layer.op == "input":
@@ -62,20 +62,8 @@ class Network(nn.Module):
                 y = self.own[str(at)](given[0])
             elif layer.op == "dense":
                 y = self.own[str(at)](given[0].flatten(1))[:, :, None, None]
-            elif layer.op == "relu":
-                y = F.relu(given[0])
-            elif layer.op == "pool" and o["kind"] == "max":
-                y = F.max_pool2d(given[0], o["window"], o["stride"], o["pad"], ceil_mode=o["up"] > 0)
-            elif layer.op == "pool":
-                y = F.avg_pool2d(given[0], o["window"], o["stride"], o["pad"], count_include_pad=False)
-            elif layer.op == "global":
-                y = given[0].mean(dim=(2, 3), keepdim=True)
-            elif layer.op == "concat":
-                y = torch.cat(given, dim=1)
-            elif layer.op == "add":
-                y = given[0] + given[1]
             else:
-                y = F.local_response_norm(given[0], 5, alpha=1e-4, beta=0.75, k=1.0)
+                y = networks.without_parameters(layer, given)
             results.append(y)
         return results[-1]
 
