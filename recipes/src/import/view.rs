@@ -209,6 +209,34 @@ impl DigitView {
         Some(DigitView { axes, ..view })
     }
 
+    /// One axis as two, the first of `outer` places, while the others keep their digits; `None` where digits would have to be cut across.
+    pub fn parted(&self, axis: usize, outer: usize) -> Option<DigitView> {
+        let mut view = self.clone();
+        let DigitAxis { size, digits } = view.axes.get(axis)?.clone();
+        if outer == 0 || size % outer != 0 {
+            return None;
+        }
+        digits.iter().filter(|digit| digit.size == 1).for_each(|digit| view.substitute(digit.id, &AffineSum::number(0)));
+        view.axes[axis].digits.retain(|digit| digit.size != 1);
+        let (mut open, mut at) = (outer, 0);
+        while open > 1 {
+            let digit = *view.axes[axis].digits.get(at)?;
+            if open % digit.size == 0 {
+                open /= digit.size;
+            } else if digit.size % open == 0 {
+                view.split(digit.id, digit.size, digit.size / open);
+                open = 1;
+            } else {
+                return None;
+            }
+            at += 1;
+        }
+        let digits = view.axes[axis].digits.split_off(at);
+        view.axes[axis].size = outer;
+        view.axes.insert(axis + 1, DigitAxis { size: size / outer, digits });
+        Some(view)
+    }
+
     /// Every `step`-th of `count` places of an axis from `start` on; `None` where the axis is no single digit.
     pub fn sliced(&self, axis: usize, start: i64, step: i64, count: usize) -> Option<DigitView> {
         let mut view = self.clone();

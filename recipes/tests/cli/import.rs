@@ -203,6 +203,35 @@ fn an_image_is_read_between_its_places() -> Result<(), Failure> {
     Ok(())
 }
 
+/// What lies beside the only place of an axis is padding, not that place again; and between kernels of one place lies nothing.
+#[test]
+fn a_window_reads_an_axis_of_one_place_once() -> Result<(), Failure> {
+    // Images of one channel, 1×3, around which are two rows of zeros, and kernels of 2×2.
+    let nodes = vec![node("Conv", &["x", "k"], &["y"], vec![ints("pads", &[1, 0, 1, 0])])];
+    let inputs = vec![value("x", FLOAT, &["1", "1", "1", "3"])];
+    let conv = model(nodes, vec![weight("k", &[1, 1, 2, 2])], inputs, vec![value("y", FLOAT, &["1", "1", "2", "2"])]);
+    let (x, k) = (drawn("x", &[1, 1, 1, 3]), drawn("k", &[1, 1, 2, 2]));
+    let (_, found) = imported(&conv, &[], &[("x", Dtype::F32, x.clone())])?;
+    let row = |r: usize, q: usize| k[[0, 0, r, 0]] * x[[0, 0, 0, q]] + k[[0, 0, r, 1]] * x[[0, 0, 0, q + 1]];
+    assert_close(&found, &Array::from_shape_fn((1, 1, 2, 2), |(_, _, p, q)| row(1 - p, q)).into_dyn());
+    // The places of a row three apart, and its only kernel element at each; then a kernel of 3 with two places between its elements.
+    for (stride, dilation, width, places) in [(3, 1, 1, 7), (1, 3, 3, 9)] {
+        let attributes = vec![ints("strides", &[stride as i64]), ints("dilations", &[dilation as i64])];
+        let nodes = vec![node("ConvTranspose", &["x", "k"], &["y"], attributes)];
+        let (inputs, outputs) = (vec![value("x", FLOAT, &["1", "1", "3"])], vec![value("y", FLOAT, &["1", "2", &places.to_string()])]);
+        let model = model(nodes, vec![weight("k", &[1, 2, width])], inputs, outputs);
+        let (x, k) = (drawn("x", &[1, 1, 3]), drawn("k", &[1, 2, width]));
+        let (_, found) = imported(&model, &[], &[("x", Dtype::F32, x.clone())])?;
+        let mut wanted = ArrayD::zeros(IxDyn(&[1, 2, places]));
+        for at in 0..6 * width {
+            let (o, h, r) = (at % 2, at / 2 % 3, at / 6);
+            wanted[[0, o, stride * h + dilation * r]] += x[[0, 0, h]] * k[[0, o, r]];
+        }
+        assert_close(&found, &wanted);
+    }
+    Ok(())
+}
+
 #[test]
 fn rows_are_read_by_numbers_from_either_end() -> Result<(), Failure> {
     let nodes = vec![node("Gather", &["table", "ids"], &["rows"], vec![])];

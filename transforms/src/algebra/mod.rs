@@ -1,4 +1,4 @@
-//! Equal formulas: contractions over stacked operands, what is computed twice, casts, normalization with known statistics, and copies that
+//! Equal formulas: contractions over stacked operands, transposed convolutions, what is computed twice, casts, normalization with known statistics, and copies that
 //! nothing needs.
 
 pub mod cast_bias;
@@ -6,12 +6,19 @@ pub mod common_subexpressions;
 pub mod fold_batch_norm;
 pub mod remove_copies;
 pub mod stack;
+pub mod transposed_windows;
 mod users;
 
 use crate::pass_row::{PassRow, Takes};
 
 /// The passes of this folder, in an order in which they can run one after the other.
 pub(crate) const PASSES: &[PassRow] = &[
+    PassRow::new(
+        "transposed windows",
+        Takes::Operators,
+        "sum over the places of a kernel what is summed over those of an image",
+        |_, _| Box::new(transposed_windows::TransposedWindows),
+    ),
     PassRow::new("common subexpressions", Takes::Operators, "compute once what several operations compute", |_, _| {
         Box::new(common_subexpressions::CommonSubexpressions)
     }),

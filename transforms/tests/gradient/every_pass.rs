@@ -215,7 +215,9 @@ pub fn repeated() -> Builder {
 }
 
 pub fn models() -> Vec<Sdfg> {
-    vec![repeated().program, encoder(false).program, encoder(true).program, narrow(), pictures(), normalized(), joined()]
+    let mut all = vec![repeated().program, encoder(false).program, encoder(true).program, narrow(), pictures(), normalized(), joined()];
+    all.extend(crate::transposed_windows::models());
+    all
 }
 
 /// Runs each pass on a program, every rewrite verified, and counts the rewrites of each.

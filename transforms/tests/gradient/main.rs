@@ -15,3 +15,4 @@ mod programs;
 mod slope;
 mod storage;
 mod structure;
+mod transposed_windows;

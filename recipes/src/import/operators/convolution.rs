@@ -137,6 +137,11 @@ fn conv_integer(node: &mut OnnxNode) -> Results {
     one(convolution(node, Out::Result(0), x, k, None))
 }
 
+/// Channels as groups and what is in each.
+fn parted(view: &DigitView, axis: usize, groups: usize) -> Result<DigitView, UnsupportedNode> {
+    view.parted(axis, groups).ok_or_else(|| UnsupportedNode::Form("its channels cannot be parted into groups".into()))
+}
+
 /// [n, g·i, h…], [g·e, i, r…] and [g·e] → [n, g·e, p…]
 pub fn convolution(
     node: &mut OnnxNode,
@@ -161,11 +166,7 @@ pub fn convolution(
     let windows = windows(node, &xs[2..], &ks[2..])?;
     let x = reached(node, &x, &windows)?;
     let element = x.element;
-    let grouped = |view: &DigitView, shape: Vec<usize>| {
-        view.reshaped(&shape).ok_or_else(|| UnsupportedNode::Form("its channels cannot be parted into groups".into()))
-    };
-    let x = grouped(&x, [&[xs[0], groups, ks[1]], &xs[2..]].concat())?;
-    let k = grouped(&k, [&[groups, ks[0] / groups], &ks[1..]].concat())?;
+    let (x, k) = (parted(&x, 1, groups)?, parted(&k, 0, groups)?);
     // Labels: batch, group, channel of the result, channel of the operand, then those of the window and of the result's places.
     const LABELS: [usize; 4] = [0, 1, 2, 3];
     let [n, g, e, i] = LABELS;
@@ -173,7 +174,7 @@ pub fn convolution(
     let front = x.axes[..3].to_vec();
     let mut operands = vec![(DigitView { axes: front, ..x.clone() }, vec![n, g, i]), (k.clone(), [&[g, e, i][..], &window].concat())];
     if let Some(bias) = bias {
-        operands.push((grouped(&bias, vec![groups, ks[0] / groups])?, vec![g, e]));
+        operands.push((parted(&bias, 0, groups)?, vec![g, e]));
     }
     // Without groups their label has no index.
     let kept: Vec<usize> = [n, g, e].into_iter().filter(|label| *label != g || groups > 1).collect();
@@ -249,54 +250,61 @@ fn conv_transpose(node: &mut OnnxNode) -> Results {
     }
     let element = x.element;
     let x = node.whole(&x, 2..rank)?;
-    let k = if dilations.iter().all(|d| *d == 1) { node.whole(&k, 2..rank)? } else { k };
-    let parted = |view: &DigitView, shape: Vec<usize>| {
-        view.reshaped(&shape).ok_or_else(|| UnsupportedNode::Form("its channels cannot be parted into groups".into()))
-    };
-    let x = parted(&x, [&[xs[0], groups, xs[1] / groups], &xs[2..]].concat())?;
-    let k = parted(&k, [&[groups, ks[0] / groups], &ks[1..]].concat())?;
+    let k = if dilations.iter().all(|d| *d == 1) && strides.iter().any(|s| *s != 1) { node.whole(&k, 2..rank)? } else { k };
+    let (x, k) = (parted(&x, 1, groups)?, parted(&k, 0, groups)?);
     let [n, g, e, i] = [0, 1, 2, 3];
     let inside: Vec<usize> = (10..10 + spatial).collect();
     let window: Vec<usize> = (30..30 + spatial).collect();
-    let one_dilation = dilations.iter().all(|d| *d == 1);
-    let mut operands = vec![(x.clone(), [&[n, g, i][..], &inside].concat())];
-    match one_dilation {
-        true => operands.push((DigitView { axes: k.axes[..3].to_vec(), ..k.clone() }, vec![g, i, e])),
-        false => operands.push((k.clone(), [&[g, i, e][..], &window].concat())),
-    }
+    // With one place between kernels the image is read in windows; else kernels are read behind the image's places, or both meet.
+    let in_windows = strides.iter().all(|s| *s == 1);
+    let one_dilation = !in_windows && dilations.iter().all(|d| *d == 1);
+    let front = |view: &DigitView| DigitView { axes: view.axes[..3].to_vec(), ..view.clone() };
+    let mut operands = vec![match in_windows {
+        true => (front(&x), vec![n, g, i]),
+        false => (x.clone(), [&[n, g, i][..], &inside].concat()),
+    }];
+    operands.push(match one_dilation {
+        true => (front(&k), vec![g, i, e]),
+        false => (k.clone(), [&[g, i, e][..], &window].concat()),
+    });
     if let Some(bias) = bias {
-        operands.push((parted(&bias, vec![groups, ks[1]])?, vec![g, e]));
+        operands.push((parted(&bias, 0, groups)?, vec![g, e]));
     }
     // Without groups their label has no index.
     let kept: Vec<usize> = [n, g, e].into_iter().filter(|label| *label != g || groups > 1).collect();
     let labelled = node.labelled(&operands, &kept)?;
     let mut left = vec![labelled.indices[&n].clone(), [labelled.indices[&g].clone(), labelled.indices[&e].clone()].concat()];
     let mut over = labelled.indices[&i].clone();
-    let mut places = node.places(&k, &[g, i, e], &labelled);
+    let mut places = match in_windows {
+        true => node.places(&x, &[n, g, i], &labelled),
+        false => node.places(&k, &[g, i, e], &labelled),
+    };
     let mut conditions = vec![];
     for (d, own) in windows.iter().enumerate() {
         let p = node.index(own.count);
-        let h = labelled.indices[&inside[d]].first().cloned();
+        let index = |label: &usize| labelled.indices.get(label).and_then(|indices| indices.first()).cloned();
+        let (h, r) = (index(&inside[d]), index(&window[d]));
         over.extend(h.clone());
-        let mut place = at(&p).plus(&SubscriptExpr::number(1), own.before);
-        if let Some(h) = &h {
-            place = place.plus(&at(h), -own.stride);
-        }
-        if one_dilation {
+        over.extend(r.clone());
+        let place = at(&p).plus(&SubscriptExpr::number(1), own.before);
+        let behind = |index: &Option<StepIndex>, by: i64| index.as_ref().map_or(place.clone(), |i| place.clone().plus(&at(i), -by));
+        if in_windows {
+            if let [digit] = x.axes[3 + d].digits.as_slice() {
+                places.insert(digit.id, behind(&r, own.dilation));
+            }
+        } else if one_dilation {
             if let [digit] = k.axes[3 + d].digits.as_slice() {
-                places.insert(digit.id, place);
+                places.insert(digit.id, behind(&h, own.stride));
             }
         } else {
-            let r = labelled.indices[&window[d]].first().cloned();
             let term = |index: &Option<StepIndex>, by: i64| index.as_ref().map_or(String::new(), |i| format!("{by} * {} + ", i.name));
             conditions.push(format!("({}{}0 == {} + {})", term(&h, own.stride), term(&r, own.dilation), p.name, own.before));
-            over.extend(r);
         }
         left.push(vec![p]);
     }
     let kernel = if one_dilation { node.text(&k, &places, Some("0")) } else { labelled.texts[1].clone() };
-    let factors: Vec<&str> =
-        [kernel.as_str(), labelled.texts[0].as_str()].into_iter().chain(conditions.iter().map(String::as_str)).collect();
+    let image = if in_windows { node.text(&x, &places, Some("0")) } else { labelled.texts[0].clone() };
+    let factors: Vec<&str> = [kernel.as_str(), image.as_str()].into_iter().chain(conditions.iter().map(String::as_str)).collect();
     let mut expression = summed(&factors, &over);
     if let Some(bias) = labelled.texts.get(2) {
         expression = format!("{expression} + {bias}");
