@@ -63,7 +63,7 @@ pub fn is_direct(statement: &NestStatement, is_index: &dyn Fn(&str) -> bool, is_
         found
     };
     let outside = |e: &Element| is_local(&e.data) && e.fill.is_some();
-    let affine = |e: &Element| e.subscripts.iter().all(|s| s.symbols().iter().all(|i| !is_index(i) || slope(s, i).is_some()));
+    let affine = |e: &Element| is_affine(e, is_index);
     let plain = statement.write.subscripts.iter().all(|e| e.as_sym().is_some());
     if varies || outside(a) || outside(b) || !affine(a) || !affine(b) || !plain {
         return false;
@@ -73,6 +73,11 @@ pub fn is_direct(statement: &NestStatement, is_index: &dyn Fn(&str) -> bool, is_
     let summed = a.intersection(&b).any(|i| !out.contains(i));
     let summed_alone = a.symmetric_difference(&b).any(|i| !out.contains(i));
     summed && !summed_alone && !out.is_empty() && out.iter().all(|i| a.contains(i) || b.contains(i))
+}
+
+/// Whether neighbours along every index are at equal distances.
+fn is_affine(element: &Element, is_index: &dyn Fn(&str) -> bool) -> bool {
+    element.subscripts.iter().all(|s| s.symbols().iter().all(|i| !is_index(i) || slope(s, i).is_some()))
 }
 
 /// Whether a statement walks windows: what it reads is subscripted by several indices at a time, or has a fill.
@@ -125,7 +130,8 @@ pub fn is_matmul(statement: &NestStatement, is_index: &dyn Fn(&str) -> bool, is_
     };
     let read = |connector: &str| statement.reads.iter().find(|(c, _)| c == connector).map(|(_, e)| e);
     let (Some(a), Some(b)) = (read(&a), read(&b)) else { return false };
-    if varies || a.fill.is_some() || b.fill.is_some() {
+    let affine = |e: &Element| is_affine(e, is_index);
+    if varies || a.fill.is_some() || b.fill.is_some() || !affine(a) || !affine(b) {
         return false;
     }
     let (a, b, out) = (indices(a), indices(b), indices(&statement.write));

@@ -313,7 +313,15 @@ def _reads(formula, axis):
 
 
 def _place(place, names):
-    found = [(times * stride, name) for times, axis in place.terms for stride, name in terms(axis, names)]
+    def multiples(of):
+        return [(times * stride, name) for times, axis in of for stride, name in terms(axis, names)]
+
+    found, behind = multiples(place.terms), multiples(place.behind)
+    if place.divisor == 1:
+        found, behind = found + behind, []
     text = total(found, place.offset)
+    if place.divisor != 1:
+        text = f"floor(({text})/{place.divisor})"
+        return f"{text}+{total(behind)}".replace("+-", "-") if behind else text
     # A plain index would be one that runs over the whole axis.
     return text + "+0" if place.fill is None and len(found) == 1 and found[0][0] == 1 and not place.offset else text

@@ -10,6 +10,7 @@ import torch
 
 from .masks import MASK
 from .operators import POINTWISE, VIEWS, is_of_indices
+from .windows import POOLED, is_of_gradients
 
 aten = torch.ops.aten
 EQUAL = (aten.eq.Tensor,)
@@ -114,10 +115,14 @@ def sources(nodes):
     each is made again.
 
     A view that is saved as such would be copied, since it has strides that no plan makes. The gradient of an extremum goes where elements
-    equal it. Backward reads these elements anyway; of an extremum that it is given, values drawn for a check would equal none.
+    equal it. Backward reads these elements anyway; of an extremum that it is given, values drawn for a check would equal none. Neither are
+    the places of a pooling's maxima saved, which no recipe makes.
     """
     found = {}
     for node in nodes:
+        if node.target is operator.getitem and node.args[1] == 1 and node.args[0].target is POOLED and is_of_gradients(node):
+            found.update(dict.fromkeys(sources([node.args[0].args[0]])))
+            continue
         is_extremum = node.target in EXTREMA and is_compared(node)
         for of in sources(node.all_input_nodes) if is_free(node) or is_extremum else [node]:
             found[of] = None

@@ -52,14 +52,18 @@ class Mask:
 
 
 class Pooled:
-    """The places of maxima, which nothing but the gradient of their pooling can read."""
+    """The places of maxima, which nothing but the gradient of their pooling can read: it finds them by the maxima."""
+
+    def __init__(self, top):
+        self.top = top
 
 
 class Place:
-    """A subscript: a sum of multiples of axes and a number, on an axis that stays whole; ``fill`` is the value outside of it."""
+    """A subscript on an axis that stays whole: a sum of multiples of axes and a number, divided by ``divisor`` and rounded down, and
+    multiples of axes behind that; ``fill`` is the value outside of it."""
 
-    def __init__(self, terms, offset=0, fill=None):
-        self.terms, self.offset, self.fill = terms, offset, fill
+    def __init__(self, terms, offset=0, fill=None, divisor=1, behind=()):
+        self.terms, self.offset, self.fill, self.divisor, self.behind = terms, offset, fill, divisor, list(behind)
 
 
 class Row:

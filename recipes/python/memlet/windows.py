@@ -4,7 +4,9 @@ import math
 
 from .graph import aten, number
 from .indices import Unsupported, apart, extent, reshaped, unite
-from .values import Place, Pooled, new_axis, whole
+from .values import Formula, Place, Pooled, Position, new_axis, whole
+
+POOLED = aten.max_pool2d_with_indices.default
 
 
 def _each(value, dims):
@@ -15,18 +17,14 @@ def _each(value, dims):
 
 def reason_against(node):
     """Why one of these operators stays with PyTorch."""
-    if node.target is aten.convolution.default:
-        if node.args[6]:
-            return "a transposed convolution"
-    if node.target is aten.convolution_backward.default:
-        if node.args[7]:
-            return "a transposed convolution"
-        if any(s != 1 for s in node.args[4]) and node.args[10][0]:
-            return "the gradient of a convolution with strides"
-    if node.target is aten.max_pool2d_with_indices.default:
-        if any(user.args[1] != 0 for user in node.users):
-            return "the places of maxima are read"
+    if node.target is POOLED and any(user.args[1] != 0 and not is_of_gradients(user) for user in node.users):
+        return "the places of maxima are read"
     return None
+
+
+def is_of_gradients(places):
+    """Whether nothing but gradients reads the places of maxima, so that they need not be numbers of elements."""
+    return all(user.target is aten.max_pool2d_with_indices_backward.default for user in places.users)
 
 
 def _window(recipe, value, fresh, windows, strides, pads, dilations, fill):
@@ -38,7 +36,7 @@ def _window(recipe, value, fresh, windows, strides, pads, dilations, fill):
         out, inside = fresh[len(fresh) - dims + n], windows[n]
         size, reach = extent(axis), strides[n] * (extent(out) - 1) + dilations[n] * (extent(inside) - 1)
         if not axis:
-            if pads[n] or reach:
+            if reach or pads[n]:
                 raise Unsupported("a window reads around a single place")
             read[len(read) - dims + n] = []
             continue
@@ -59,14 +57,10 @@ def _draw_kernel(recipe, kernel, node):
     recipe.drawn.setdefault(kernel.name, (6 / math.prod(node.meta["val"].shape[1:])) ** 0.5)
 
 
-def _convolution(recipe, node, args, shape):
-    x, kernel, bias, strides, pads, dilations, _, _, groups = args
-    dims = len(shape) - 2
-    strides, pads, dilations = _each(strides, dims), _each(pads, dims), _each(dilations, dims)
-    x, kernel = recipe.stored(x), recipe.stored(kernel)
-    _draw_kernel(recipe, kernel, node.args[1])
+def _convolved(recipe, x, kernel, places, strides, pads, dilations, groups, bias=None):
+    """The windows of ``x``, of shape [n, groups·c, …], times a kernel of [groups·o, c, …]."""
     taken = []
-    batch, places = apart(x.axes[0], taken), [new_axis(n) for n in shape[2:]]
+    batch = apart(x.axes[0], taken)
     windows = [apart(a, taken) for a in kernel.axes[2:]]
     group, channels = _grouped(x.axes[1], groups)
     if groups > 1:
@@ -78,53 +72,199 @@ def _convolution(recipe, node, args, shape):
     inner, outer, feature = apart(channels, taken), apart(group, taken), apart(features, taken)
     made = [*outer, *feature]
     x_seen = x.seen([x.axes[0], group + channels if groups > 1 else x.axes[1], *x.axes[2:]])
-    read = _window(recipe, x_seen, [batch, [*outer, *inner], *places], windows, strides, pads, dilations, 0)
-    operands = [(kernel, [made, inner, *windows]), (x_seen, read)]
+    taps, own = _taps_at_single_places(x, windows, places, strides, pads, dilations)
+    reached = [[] if n in own else place for n, place in enumerate(places)]
+    unpadded = [0 if n in own else pad for n, pad in enumerate(pads)]
+    inside = [[] if n in own else window for n, window in enumerate(windows)]
+    read = _window(recipe, x_seen, [batch, [*outer, *inner], *reached], inside, strides, unpadded, dilations, 0)
+    for n in own:
+        whole(kernel.axes[2 + n])
+    operands = [(kernel, [made, inner, *taps]), (x_seen, read)]
     product = "{0} * {1}"
     if bias is not None:
         unite(bias.axes[0], kernel.axes[0])
         operands.append((bias, [made]))
         product += " + {2}"
-    return recipe.step([batch, made, *places], product, operands, [inner, *windows])
+    return recipe.step([batch, made, *places], product, operands, [inner, *inside])
+
+
+def _taps_at_single_places(x, windows, places, strides, pads, dilations):
+    """How a kernel is read, and the axes of which an image has a single place: there the result's place says which tap meets it."""
+    taps, own = list(windows), []
+    for n, (window, place) in enumerate(zip(windows, places)):
+        if x.axes[2 + n] or not window or dilations[n] > 1:
+            continue
+        inside = 0 <= pads[n] - strides[n] * (extent(place) - 1) and pads[n] < extent(window)
+        taps[n] = Place([(-strides[n], place)] if place else [], pads[n], None if inside else 0)
+        own.append(n)
+    return taps, own
+
+
+def _spread(recipe, image, kernel, sizes, strides, pads, dilations, groups, bias=None):
+    """A kernel of shape [groups·c, o, …] at each place of an image of [n, groups·c, …]: the result has places of the given sizes.
+
+    Along an axis with a stride the kernel is read behind the place that it lies at, else the image in windows. A kernel of one place leaves
+    places between its own at 0.
+    """
+    dims = len(sizes)
+    taken = []
+    batch = apart(image.axes[0], taken)
+    group, channels = _grouped(image.axes[1], groups)
+    if groups > 1:
+        kept_group, own = _grouped(kernel.axes[0], groups)
+        unite(group, kept_group)
+        unite(channels, own)
+    else:
+        unite(channels, kernel.axes[0])
+    outer, inner, feature = apart(group, taken), apart(channels, taken), apart(kernel.axes[1], taken)
+    made = [*outer, *feature]
+    strided = [strides[n] > 1 and extent(kernel.axes[2 + n]) > 1 for n in range(dims)]
+    picked = [strides[n] > 1 and extent(kernel.axes[2 + n]) == 1 for n in range(dims)]
+    places, image_read, kernel_read, summed = [], [], [], [inner]
+    for n in range(dims):
+        own, of = kernel.axes[2 + n], image.axes[2 + n]
+        if picked[n]:
+            along = apart(of, taken)
+            places.append(along)
+            image_read.append(along)
+            kernel_read.append([])
+            continue
+        place = new_axis(sizes[n])
+        places.append(place)
+        if extent(own) == 1 and pads[n] == 0:
+            unite(of, place)
+            image_read.append(place)
+            kernel_read.append([])
+        elif (any(strided) or not of) and own:
+            if dilations[n] > 1:
+                raise Unsupported("a kernel with strides and dilations")
+            whole(own)
+            along = apart(of, taken)
+            image_read.append(along)
+            kernel_read.append(Place([(1, place), (-strides[n], along)], pads[n], 0))
+            summed.append(along)
+        else:
+            if not of:
+                raise Unsupported("a window reads around a single place")
+            whole(of)
+            tap = apart(own, taken)
+            image_read.append(Place([(1, place), (-dilations[n], tap)], pads[n], 0))
+            kernel_read.append(tap)
+            summed.append(tap)
+    operands = [(kernel, [[*outer, *inner], feature, *kernel_read]), (image, [batch, [*outer, *inner], *image_read])]
+    product = "{0} * {1}"
+    if bias is not None and not any(picked):
+        unite(bias.axes[0], made)
+        operands.append((bias, [made]))
+        product += " + {2}"
+    result = recipe.step([batch, made, *places], product, operands, summed)
+    if any(picked):
+        result = _put_apart(recipe, result, sizes, strides, pads, picked)
+        if bias is not None:
+            result = recipe.pointwise("{0} + {1}", [result, bias.seen([bias.axes[0], *[[]] * dims])], (*map(extent, result.axes[:2]), *sizes))
+    return result
+
+
+def _put_apart(recipe, value, sizes, strides, pads, picked):
+    """The places of some axes at every so many places of the result, and 0 between."""
+    taken = []
+    fresh = [apart(axis, taken) for axis in value.axes[:2]]
+    read, numbers, template = list(fresh), [], "{0}"
+    for n in range(len(sizes)):
+        if not picked[n]:
+            fresh.append(apart(value.axes[2 + n], taken))
+            read.append(fresh[-1])
+            continue
+        place, of = new_axis(sizes[n]), value.axes[2 + n]
+        if not place and pads[n]:
+            raise Unsupported("a window reads around a single place")
+        fresh.append(place)
+        if of:
+            whole(of)
+        read.append(Place([(1, place)], pads[n], 0, strides[n]) if of else [])
+        if place:
+            numbers.append((Formula([place], f"{{0}} + {pads[n]}" if pads[n] else "{0}", [Position(place)]), [place]))
+            number = f"{{{len(numbers)}}}"
+            condition = f"{number} == {strides[n]} * floor({number} / {strides[n]})" if of else f"{number} == 0"
+            template = f"where({condition}, {template}, 0)"
+    return recipe.step(fresh, template, [(value, read), *numbers])
+
+
+def _kernel_gradient(recipe, gradient, x, shape, strides, pads, dilations, groups):
+    """Of a kernel of shape [groups·o, c, …] by the gradient of its result and what it was convolved with."""
+    unite(gradient.axes[0], x.axes[0])
+    outer, features = _grouped(gradient.axes[1], groups)
+    group, channels = _grouped(x.axes[1], groups)
+    if groups > 1:
+        unite(outer, group)
+    taken = []
+    batch, outer, feature, channel = apart(x.axes[0], taken), apart(outer, taken), apart(features, taken), apart(channels, taken)
+    windows = [new_axis(n) for n in shape[2:]]
+    places = [apart(a, taken) for a in gradient.axes[2:]]
+    x_seen = x.seen([x.axes[0], group + channels if groups > 1 else x.axes[1], *x.axes[2:]])
+    met, reached, unpadded, inside, alone = list(places), list(places), list(pads), list(windows), []
+    for n, (window, place) in enumerate(zip(windows, places)):
+        # The only place of an image meets one tap, or for each tap at most one place of the result.
+        if x.axes[2 + n] or not (window or pads[n]):
+            continue
+        if place and (strides[n] > 1 or dilations[n] > 1 or not window):
+            raise Unsupported("a window reads around a single place")
+        reached[n], unpadded[n], inside[n] = [], 0, []
+        if place:
+            whole(gradient.axes[2 + n])
+            met[n] = Place([(-1, window)], pads[n], 0)
+        else:
+            alone.append(n)
+    read = _window(recipe, x_seen, [batch, [*outer, *channel], *reached], inside, strides, unpadded, dilations, 0)
+    operands = [(gradient, [batch, [*outer, *feature], *met]), (x_seen, read)]
+    made = [[] if n in alone else window for n, window in enumerate(windows)]
+    result = recipe.step([[*outer, *feature], channel, *made], "{0} * {1}", operands, [batch, *reached])
+    return _at_one_tap(recipe, result, windows, alone, pads, dilations) if alone else result
+
+
+def _at_one_tap(recipe, value, windows, alone, pads, dilations):
+    """A kernel that is 0 but for one tap along some axes."""
+    taken = []
+    fresh = [apart(axis, taken) for axis in value.axes[:2]]
+    read, numbers, template = list(fresh), [], "{0}"
+    for n, window in enumerate(windows):
+        if n in alone:
+            numbers.append((Formula([window], "{0}", [Position(window)]), [window]))
+            template = f"where({dilations[n]} * {{{len(numbers)}}} == {pads[n]}, {template}, 0)"
+        fresh.append(window if n in alone else apart(value.axes[2 + n], taken))
+        read.append([] if n in alone else fresh[-1])
+    return recipe.step(fresh, template, [(value, read), *numbers])
+
+
+def _convolution(recipe, node, args, shape):
+    x, kernel, bias, strides, pads, dilations, transposed, _, groups = args
+    dims = len(shape) - 2
+    strides, pads, dilations = _each(strides, dims), _each(pads, dims), _each(dilations, dims)
+    x, kernel = recipe.stored(x), recipe.stored(kernel)
+    _draw_kernel(recipe, kernel, node.args[1])
+    if transposed:
+        return _spread(recipe, x, kernel, shape[2:], strides, pads, dilations, groups, bias)
+    return _convolved(recipe, x, kernel, [new_axis(n) for n in shape[2:]], strides, pads, dilations, groups, bias)
 
 
 def _convolution_gradient(recipe, node, args, shape):
-    """Of input, kernel and bias; the input's where windows move by one place."""
-    gradient, x, kernel, _, strides, pads, dilations, _, _, groups, wanted = args
+    """Of input, kernel and bias."""
+    gradient, x, kernel, _, strides, pads, dilations, transposed, _, groups, wanted = args
     gradient, x, kernel = (recipe.stored(v) for v in (gradient, x, kernel))
     _draw_kernel(recipe, kernel, node.args[2])
-    dims = len(x.axes) - 2
-    strides, pads, dilations = _each(strides, dims), _each(pads, dims), _each(dilations, dims)
-    if groups > 1:
-        raise Unsupported("the gradient of a convolution in groups")
-    unite(gradient.axes[0], x.axes[0])
-    unite(gradient.axes[1], kernel.axes[0])
-    unite(x.axes[1], kernel.axes[1])
+    sizes, of_kernel = tuple(extent(axis) for axis in x.axes[2:]), tuple(extent(axis) for axis in kernel.axes)
+    dims = len(sizes)
+    by = (_each(strides, dims), _each(pads, dims), _each(dilations, dims), groups)
     found = [None, None, None]
-    for at in range(3):
-        if not wanted[at]:
-            continue
-        taken = []
-        batch, feature, channel = apart(x.axes[0], taken), apart(kernel.axes[0], taken), apart(x.axes[1], taken)
-        windows = [apart(a, taken) for a in kernel.axes[2:]]
-        if at == 0:
-            places = [apart(a, taken) for a in x.axes[2:]]
-            read = [batch, feature]
-            for n in range(dims):
-                axis = gradient.axes[2 + n]
-                if not axis:
-                    raise Unsupported("a window reads around a single place")
-                whole(axis)
-                read.append(Place([(1, places[n]), (-dilations[n], windows[n])], pads[n], 0))
-            operands = [(kernel, [feature, channel, *windows]), (gradient, read)]
-            found[0] = recipe.step([batch, channel, *places], "{0} * {1}", operands, [feature, *windows])
-        elif at == 1:
-            places = [apart(a, taken) for a in gradient.axes[2:]]
-            read = _window(recipe, x, [batch, channel, *places], windows, strides, pads, dilations, 0)
-            operands = [(gradient, [batch, feature, *places]), (x, read)]
-            found[1] = recipe.step([feature, channel, *windows], "{0} * {1}", operands, [batch, *places])
-        else:
-            found[2] = recipe.reduction(gradient, [0, *range(2, 2 + dims)], False, "sum")
+    if wanted[0] and transposed:
+        found[0] = _convolved(recipe, gradient, kernel, [new_axis(n) for n in sizes], *by)
+    elif wanted[0]:
+        found[0] = _spread(recipe, gradient, kernel, sizes, *by)
+    if wanted[1]:
+        # A transposed convolution reads the gradient in windows, and has the image in the place of the result.
+        found[1] = _kernel_gradient(recipe, *((x, gradient) if transposed else (gradient, x)), of_kernel, *by)
+    if wanted[2]:
+        found[2] = recipe.reduction(gradient, [0, *range(2, 2 + dims)], False, "sum")
     return tuple(found)
 
 
@@ -145,7 +285,53 @@ def _max_pool(recipe, node, args, shape):
     kernel = _each(kernel, 2)
     strides = _each(strides, 2) or kernel
     made = tuple(node.meta["val"][0].shape)
-    return _pool(recipe, x, kernel, strides, _each(pads, 2), _each(dilations, 2), made, "max({0}, over: [OVER])", float("-inf")), Pooled()
+    top = _pool(recipe, x, kernel, strides, _each(pads, 2), _each(dilations, 2), made, "max({0}, over: [OVER])", float("-inf"))
+    return top, Pooled(top)
+
+
+def _max_pool_gradient(recipe, node, args, shape):
+    """The gradient of a window goes to the first element that equals its maximum. Which tap of the window that is is found first, then each
+    element looks at the windows that it lies in."""
+    gradient, x, kernel, strides, pads, dilations, _, pooled = args
+    if not isinstance(pooled, Pooled):
+        raise Unsupported("the places of maxima are given")
+    gradient, x, top = recipe.stored(gradient), recipe.stored(x), pooled.top
+    kernel, pads = _each(kernel, 2), _each(pads, 2)
+    strides = _each(strides, 2) or kernel
+    if any(d != 1 for d in dilations):
+        raise Unsupported("the gradient of a dilated pooling")
+    if kernel == [1, 1]:
+        raise Unsupported("the gradient of a pooling of single elements")
+    # A tap that a window lacks has the number of none that it has.
+    row = kernel[1] + strides[1]
+    for one, other in [*zip(gradient.axes, top.axes), *zip(x.axes[:-2], top.axes[:-2])]:
+        unite(one, other)
+    taken = []
+    fresh = [apart(a, taken) for a in top.axes]
+    taps = [new_axis(n) for n in kernel]
+    read = _window(recipe, x, fresh, taps, strides, pads, [1, 1], float("-inf"))
+    tap = (Formula(taps, f"{row} * {{0}} + {{1}}", [Position(a) for a in taps]), taps)
+    found = "min(where({0} == {1}, {2}, where({0} != {0}, {2}, inf)), over: [OVER])"
+    first = recipe.step(fresh, found, [(x, read), (top, fresh), tap], taps)
+    taken = []
+    fresh = [apart(a, taken) for a in x.axes]
+    read, steps, numbers = {-1: fresh[:-2], 0: fresh[:-2]}, [], []
+    for n in range(2):
+        place, window, stride = fresh[n - 2], gradient.axes[n - 2], strides[n]
+        step = new_axis((kernel[n] + stride - 1) // stride) if window else []
+        steps.append(step)
+        inside = f"{{0}} + {pads[n]}"
+        if window:
+            whole(window)
+            whole(first.axes[n - 2])
+            inside += f" - {stride} * floor(({{0}} + {pads[n]}) / {stride}) + {stride} * {{1}}"
+        numbers.append((Formula([place, step], inside, [Position(place), Position(step)]), [place, step]))
+        for fill in read:
+            behind = Place([(1, place)], pads[n], fill, stride, [(-1, step)] if step else [])
+            read[fill] = [*read[fill], behind if window else []]
+    template = f"where({{0}} == {row} * {{2}} + {{3}}, {{1}}, 0)"
+    template = f"sum({template}, over: [OVER])" if any(steps) else template
+    return recipe.step(fresh, template, [(first, read[-1]), (gradient, read[0]), *numbers], steps)
 
 
 def _average_pool(recipe, node, args, shape):
@@ -214,7 +400,8 @@ def _own_statistics(recipe, node, args, shape):
 LOWERED = {
     aten.convolution.default: _convolution,
     aten.convolution_backward.default: _convolution_gradient,
-    aten.max_pool2d_with_indices.default: _max_pool,
+    POOLED: _max_pool,
+    aten.max_pool2d_with_indices_backward.default: _max_pool_gradient,
     aten.avg_pool2d.default: _average_pool,
     aten._native_batch_norm_legit_no_training.default: _given_statistics,
     aten._native_batch_norm_legit_functional.default: _own_statistics,

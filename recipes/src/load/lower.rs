@@ -9,8 +9,9 @@ use super::header::Header;
 use super::pattern::{OperatorPattern, pattern};
 use super::value::{ProductFactor, StepValue, scalar_indices, times};
 use indexmap::IndexMap;
+use sdfg::affine::Affine;
 use sdfg::library::{GATHER, STOP_GRADIENT};
-use sdfg::{Combine, Container, Direction, Dtype, Op, Operand, Operation, Origin, Role, Scalar};
+use sdfg::{Combine, Container, Direction, Dtype, Expr, Op, Operand, Operation, Origin, Role, Scalar};
 use std::collections::BTreeMap;
 
 pub struct Lowering<'a> {
@@ -307,7 +308,22 @@ impl<'a> Lowering<'a> {
         let one = Scalar::Const(1.0);
         let stored = tensors.into_iter().map(|group| StepValue::product(one.clone(), group, Vec::new()));
         let values: Vec<StepValue> = stored.collect();
-        values.iter().map(|value| self.store(value, StepTarget::Transient)).collect()
+        // Products are made of rows at equal distances: what is read at rounded places is copied.
+        let factor = |lowering: &mut Self, value: &StepValue| match lowering.is_rounded(value) {
+            true => Lower::stored(lowering, value),
+            false => lowering.store(value, StepTarget::Transient),
+        };
+        values.iter().map(|value| factor(self, value)).collect()
+    }
+
+    /// Whether a tensor is read at quotients of single indices that are rounded, as where it is stretched: a copy of it has no index more.
+    fn is_rounded(&self, value: &StepValue) -> bool {
+        let StepValue::Access(Reading { window: Some(window), .. }) = value else { return false };
+        let is_index = |name: &str| self.header.is_index(name);
+        let rounded = |e: &&Expr| Affine::of(e, &is_index).is_none();
+        let alone = |e: &Expr| e.symbols().iter().filter(|name| is_index(name)).count() == 1 && !e.reads_elements();
+        let mut found = window.subscripts.iter().filter(rounded).peekable();
+        found.peek().is_some() && found.all(alone)
     }
 
     /// Replaces two of the tensors by one: a factor that spans no index of its own is multiplied in; else the first two

@@ -155,6 +155,64 @@ fn strides_and_dilations_with_and_without_common_divisors() {
     ]);
 }
 
+/// Written as kernels at the places of an image, and summed over the kernels' own places in every program but the operators'.
+#[test]
+fn transposed_convolutions_with_and_without_strides() {
+    all_compute(&[
+        (
+            "n: 2, c: 3, h: 4, w: 5, o: 2, r: 3, s: 4, p: 8, q: 16",
+            "inputs: {x: [n, c, h, w], k: [c, o, r, s]}",
+            &["y[n,o,p,q] = conv_transpose(x, k, stride: [2, 3], pad: [1, 0])"],
+            &[("y", [-1.0, -1057.1875]), ("d_x", [-37.4375, -3131.375]), ("d_k", [-9.8125, -36.75])],
+        ),
+        (
+            "n: 2, c: 3, h: 7, o: 4, r: 3, p: 7",
+            "inputs: {x: [n, c, h], k: [c, o, r]}",
+            &["y[n,o,p] = conv_transpose(x, k, pad: 1)"],
+            &[("y", [3.9375, -86.5625]), ("d_x", [4.6875, 80.25]), ("d_k", [7.8125, 110.375])],
+        ),
+    ]);
+}
+
+/// Products have rows at equal distances: a factor that is read at rounded places is copied.
+#[test]
+fn factors_that_are_stretched_are_multiplied() {
+    let cases: [Case; 2] = [
+        (
+            "a: 5, p: 10, k: 6, o: 4",
+            "inputs: {x: [a, k], w: [k, o]}",
+            &["y[p,o] = x[floor(p/2),k] * w[k,o]"],
+            &[("y", [3.125, -163.875]), ("d_x", [0.5, -42.6875]), ("d_w", [-2.75, -25.5625])],
+        ),
+        (
+            "p: 5, b: 3, k: 6, o: 4",
+            "inputs: {x: [p, k], w: [b, o]}",
+            &["y[p,o] = x[p,k] * w[floor(k/2),o]"],
+            &[("y", [3.625, 7.0]), ("d_x", [10.75, 144.875]), ("d_w", [-6.25, -45.625])],
+        ),
+    ];
+    all_compute(&cases);
+    let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/kernels");
+    let cores = Cores { toolchain: Toolchain { cache: cache.into(), ..Toolchain::system().unwrap() } };
+    // Sums of what a rounded place selects are no products either.
+    let selected = "s[k] = sum(where(x[floor((p+1)/2)-t,k else -1] == t, x[floor((p+1)/2)-t,k else 0], 0) * v, over: [p, t])";
+    let texts = [
+        "dims: {a: 5, p: 10, k: 6, o: 4}\ninputs: {x: [a, k], w: [k, o]}\nsteps:\n  - \"y[p,o] = x[floor(p/2),k] * w[k,o]\"\n".to_string(),
+        format!("dims: {{a: 5, p: 10, k: 6, t: 2}}\ninputs: {{x: [a, k], v: [p]}}\nsteps:\n  - \"{selected}\"\n"),
+    ];
+    for text in texts {
+        for program in built(&format!("model: m\ndtype: f32\n{text}")).into_iter().skip(1) {
+            for (_, _, unit) in program.units() {
+                let spec = KernelSpec::new(&program, &unit).unwrap();
+                let space = cores.space(&spec).unwrap();
+                for config in (0..3.min(space.count())).map(|n| space.config(n * space.count() / 3)) {
+                    cores.compile(&spec, &config).unwrap_or_else(|error| panic!("{config}: {error} in {text}"));
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn pooling_hands_gradients_to_the_first_maximum() {
     all_compute(&[

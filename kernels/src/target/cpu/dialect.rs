@@ -4,7 +4,7 @@ use crate::emit::dialect::TargetDialect;
 use crate::emit::printer::c_type;
 use crate::emit::scalar::{combined, extreme};
 use crate::error::KernelError;
-use crate::loopnest::{BankedRows, Element, MemorySpace};
+use crate::loopnest::{BankedRows, Element, MemorySpace, slope};
 use crate::target::cpu::direct::operand::DirectOperand;
 use indexmap::IndexMap;
 use sdfg::{Combine, Dtype};
@@ -70,7 +70,9 @@ impl TargetDialect for C {
         let real = if printer.double { Dtype::F64 } else { Dtype::F32 };
         let copied = printer.tensor(&element.data)?.dtype == real && nest.tiles.is_empty() && element.subscripts.iter().any(several);
         let by_value = element.subscripts.iter().any(sdfg::Expr::reads_elements);
-        if !copied || by_value || !printer.is_given(&element.data) {
+        // What is rounded down moves in steps of another length, and has no copy.
+        let affine = |e: &sdfg::Expr| indices().all(|l| slope(e, &l.index).is_some());
+        if !copied || by_value || !element.subscripts.iter().all(affine) || !printer.is_given(&element.data) {
             return Ok(None);
         }
         let key = format!("{element:?}");
