@@ -333,6 +333,31 @@ class Programs(unittest.TestCase):
         self.infer(torch.nn.Sequential(*blocks), torch.randn(1, 32, 5, 5))
         self.assertNotIn("PyTorch", torch_backend.table())
 
+    def test_convolutional_networks_train(self):
+        nn = torch.nn
+        x = torch.randn(2, 3, 19, 17)
+        # Strides, windows of one place with strides, maxima, groups, and transposed convolutions.
+        stem = nn.Sequential(nn.Conv2d(3, 8, 7, 2, 3), nn.ReLU(), nn.MaxPool2d(3, 2, 1), nn.Conv2d(8, 12, 1, 2), nn.Tanh())
+        self.hold(stem, x)
+        torch._dynamo.reset()
+        apart = nn.Sequential(nn.Conv2d(3, 6, 3, 2, 1, groups=3), nn.Tanh(), nn.Conv2d(6, 6, 3, padding=2, dilation=2, groups=3), nn.Tanh())
+        self.hold(apart, x)
+        torch._dynamo.reset()
+        up = nn.Sequential(nn.ConvTranspose2d(3, 6, 4, 2, 1), nn.Tanh(), nn.ConvTranspose2d(6, 4, 1, 2, output_padding=1, groups=2), nn.Tanh(),
+                           nn.ConvTranspose2d(4, 2, 3, padding=1, dilation=2), nn.Tanh())  # fmt: skip
+        self.hold(up, torch.randn(2, 3, 5, 4))
+        torch._dynamo.reset()
+        # Images that have become a single place.
+        self.hold(nn.Sequential(nn.Conv2d(4, 6, 3, 2, 1), nn.Tanh(), nn.Conv2d(6, 5, 3, padding=1), nn.Tanh()), torch.randn(2, 4, 2, 1))
+
+    def test_the_first_of_equal_maxima_has_the_gradient(self):
+        class Pooled(torch.nn.Module):
+            def forward(self, x):
+                y = F.max_pool2d(torch.tanh(x), 3, 2, 1, ceil_mode=True)
+                return torch.tanh(F.max_pool2d(y, (2, 3), (1, 2)))
+
+        self.hold(Pooled(), torch.randn(2, 3, 12, 11).round())
+
     def test_residual_blocks_train(self):
         module = Residual()
         before = copy.deepcopy(module)
