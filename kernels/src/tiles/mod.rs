@@ -4,6 +4,7 @@
 mod buffer_reuse;
 mod contraction;
 mod factor;
+mod fit;
 pub(crate) mod layers;
 pub(crate) mod lower;
 mod product_order;

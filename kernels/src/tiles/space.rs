@@ -97,7 +97,7 @@ pub struct TileSpace {
     pairs: &'static [bool],
     flop: f64,
     /// Elements that are local to one outer point.
-    local: i64,
+    pub(super) local: i64,
     /// Whether it is a product and nothing else.
     single: bool,
     /// Whether factors are read where they lie, as windows are.
@@ -319,21 +319,12 @@ impl TileSpace {
 
     /// Knobs for tiles of these iterations on either side, under the layouts of a configuration, along the result of this number.
     pub fn walk(&self, config: &KernelConfig, [left, right]: [i64; 2], depth: i64, along: usize) -> Knobs {
-        let Tiles { local, unit, .. } = self.tiles;
         let target = self.written.get(along.min(self.written.len().saturating_sub(1))).map(|n| self.tensors[*n].data.clone());
         let layout = self.layout(config, &target.unwrap_or_default());
         let mut sizes = Vec::new();
         self.fill(Side::Left, left, &layout, &mut sizes);
         self.fill(Side::Right, right, &layout, &mut sizes);
-        // Tiles whose locals would not fit are cut until half of the memory is theirs: the rest is for what reductions need.
-        let elements: i64 = sizes.iter().map(|(_, size)| size).product::<i64>() * self.local;
-        if elements > local
-            && let Some((index, size)) = sizes.iter_mut().max_by_key(|(_, size)| *size)
-        {
-            let most = (*size * local / elements / unit).max(1) * unit;
-            let count = self.outer.iter().find(|o| o.range.index == *index).map_or(*size, |o| o.range.count);
-            *size = ((divided(count, (count + most - 1) / most) + unit - 1) / unit * unit).min(most);
-        }
+        self.fit(&mut sizes);
         let tile: Vec<String> = sizes.iter().map(|(index, size)| format!("{index}:{size}")).collect();
         let mut knobs = Knobs::default().with("tile", tile.join(",")).with("depth", depth);
         let vectors = self.vectors(config, &layout);

@@ -54,6 +54,7 @@ impl TileSpace {
         self.fill_windows(of_channels, channels, lanes(), &layout, &mut sizes);
         let of_places = of_places.into_iter().filter(|o| o.side != Side::Point).collect();
         self.fill_windows(of_places, places, form.max(1), &layout, &mut sizes);
+        self.fit(&mut sizes);
         let tile: Vec<String> = sizes.iter().map(|(index, size)| format!("{index}:{size}")).collect();
         let knobs = Knobs::default().with("tile", tile.join(",")).with("form", "direct");
         let knobs = if form > 0 { knobs.with("winograd", form) } else { knobs };

@@ -250,11 +250,27 @@ class Recipe:
                 outputs.append(value.name)
         if not outputs:
             raise Unsupported("nothing is computed")
-        dims = ", ".join(f"{name}: {size}" for name, size in self.dims.items())
+        dims = ", ".join(f"{name}: {self.size(name, size)}" for name, size in self.dims.items())
         return "\n".join([
             f"model: {self.name}", f"dims: {{{dims}}}", f"dtype: {kinds.pop()}", "inputs:", *inputs, "steps:", *steps,
             f"outputs: [{', '.join(outputs)}]", "",
         ])  # fmt: skip
+
+    def size(self, name, size):
+        """The size of a dim as the recipe declares it: a number, a number that stays the same in smaller programs, or an expression."""
+        roots = {own: root for own, root in self.sizes.values()}
+        root, seen = roots.get(name), set()
+        if root is None or size != root.n:
+            return size
+        if root.is_constant:
+            return f'"{size}"'
+        at = root
+        while at.derived is not None and id(at) not in seen:
+            seen.add(id(at))
+            at = at.derived[0].root()
+        source = root.derived and self.sizes.get(id(root.derived[0].root()))
+        # Sizes that are made of one another in a circle are numbers.
+        return root.derived[1].format(source[0]) if source and id(at) not in seen else size
 
     def operand(self, operand, names):
         value, axes = operand

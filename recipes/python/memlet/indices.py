@@ -20,6 +20,9 @@ class Size:
 
     def __init__(self, n):
         self.n, self.parent, self.parts, self.is_whole = n, None, None, False
+        #: Another size and an expression of it that this one is, as of windows along an image; whether it is the same number in every
+        #: program of this kind, as of a window.
+        self.derived, self.is_constant = None, False
 
     def root(self):
         at = self
@@ -79,7 +82,8 @@ def unite(one, other):
             if x is y:
                 continue
             if x.n == y.n:
-                y.parent, x.is_whole = x, x.is_whole or y.is_whole
+                y.parent, x.is_whole, x.is_constant = x, x.is_whole or y.is_whole, x.is_constant or y.is_constant
+                x.derived = x.derived or y.derived
             elif x.n > y.n:
                 x.split(y.n)
             else:

@@ -82,6 +82,20 @@ def whole(axis):
         leaf.size.root().is_whole = True
 
 
+def derive(axis, of, expression):
+    """Notes that the size of an axis is an expression of another's, in which that is ``{}``: programs of other sizes have it, too."""
+    own, other = leaves(axis), leaves(of)
+    if len(own) == len(other) == 1 and own[0].size.root() is not other[0].size.root():
+        own[0].size.root().derived = own[0].size.root().derived or (other[0].size, expression)
+
+
+def constant(axis):
+    """An axis of a window: it has its size in programs of other sizes as well."""
+    for leaf in leaves(axis):
+        leaf.size.root().is_constant = True
+    return axis
+
+
 def new_axis(n):
     return [] if n == 1 else [Atom(Size(n))]
 

@@ -4,7 +4,7 @@ import math
 
 from .graph import aten, number
 from .indices import Unsupported, apart, extent, reshaped, unite
-from .values import Formula, Place, Pooled, Position, new_axis, whole
+from .values import Formula, Place, Pooled, Position, constant, derive, new_axis, whole
 
 POOLED = aten.max_pool2d_with_indices.default
 
@@ -40,10 +40,25 @@ def _window(recipe, value, fresh, windows, strides, pads, dilations, fill):
                 raise Unsupported("a window reads around a single place")
             read[len(read) - dims + n] = []
             continue
+        if strides[n] == 1 and not inside and not pads[n] and extent(out) == size:
+            unite(axis, out)
+            read[len(read) - dims + n] = out
+            continue
         whole(axis)
+        constant(inside)
+        _relate(out, axis, strides[n], pads[n], dilations[n] * (extent(inside) - 1))
         outside = pads[n] > 0 or reach - pads[n] >= size
         read[len(read) - dims + n] = Place([(strides[n], out), (dilations[n], inside)], -pads[n], fill if outside else None)
     return read
+
+
+def _relate(out, axis, stride, pad, reach):
+    """The number of windows along an axis: as many as fit, or one more where the last may be cut off."""
+    for more in (0, stride - 1):
+        beside = 2 * pad - reach - 1 + more
+        if extent(out) == (extent(axis) + beside) // stride + 1:
+            derive(out, axis, "{}" if (stride, beside) == (1, -1) else f"({{}}{beside:+d})/{stride} + 1")
+            return
 
 
 def _grouped(axis, groups):
@@ -70,6 +85,7 @@ def _convolved(recipe, x, kernel, places, strides, pads, dilations, groups, bias
         features = kernel.axes[0]
     unite(channels, kernel.axes[1])
     inner, outer, feature = apart(channels, taken), apart(group, taken), apart(features, taken)
+    places = [apart(a, taken) for a in places]
     made = [*outer, *feature]
     x_seen = x.seen([x.axes[0], group + channels if groups > 1 else x.axes[1], *x.axes[2:]])
     taps, own = _taps_at_single_places(x, windows, places, strides, pads, dilations)
@@ -100,13 +116,13 @@ def _taps_at_single_places(x, windows, places, strides, pads, dilations):
     return taps, own
 
 
-def _spread(recipe, image, kernel, sizes, strides, pads, dilations, groups, bias=None):
-    """A kernel of shape [groups·c, o, …] at each place of an image of [n, groups·c, …]: the result has places of the given sizes.
+def _spread(recipe, image, kernel, axes, strides, pads, dilations, groups, bias=None):
+    """A kernel of shape [groups·c, o, …] at each place of an image of [n, groups·c, …]: the result has the places of the given axes.
 
     Along an axis with a stride the kernel is read behind the place that it lies at, else the image in windows. A kernel of one place leaves
     places between its own at 0.
     """
-    dims = len(sizes)
+    dims, sizes = len(axes), [extent(axis) for axis in axes]
     taken = []
     batch = apart(image.axes[0], taken)
     group, channels = _grouped(image.axes[1], groups)
@@ -129,8 +145,11 @@ def _spread(recipe, image, kernel, sizes, strides, pads, dilations, groups, bias
             image_read.append(along)
             kernel_read.append([])
             continue
-        place = new_axis(sizes[n])
+        place = apart(axes[n], taken)
         places.append(place)
+        if of and place:
+            constant(own)
+            _relate(of, place, strides[n], pads[n], dilations[n] * (extent(own) - 1))
         if extent(own) == 1 and pads[n] == 0:
             unite(of, place)
             image_read.append(place)
@@ -159,28 +178,29 @@ def _spread(recipe, image, kernel, sizes, strides, pads, dilations, groups, bias
         product += " + {2}"
     result = recipe.step([batch, made, *places], product, operands, summed)
     if any(picked):
-        result = _put_apart(recipe, result, sizes, strides, pads, picked)
+        result = _put_apart(recipe, result, axes, strides, pads, picked)
         if bias is not None:
             result = recipe.pointwise("{0} + {1}", [result, bias.seen([bias.axes[0], *[[]] * dims])], (*map(extent, result.axes[:2]), *sizes))
     return result
 
 
-def _put_apart(recipe, value, sizes, strides, pads, picked):
+def _put_apart(recipe, value, axes, strides, pads, picked):
     """The places of some axes at every so many places of the result, and 0 between."""
     taken = []
     fresh = [apart(axis, taken) for axis in value.axes[:2]]
     read, numbers, template = list(fresh), [], "{0}"
-    for n in range(len(sizes)):
+    for n in range(len(axes)):
         if not picked[n]:
             fresh.append(apart(value.axes[2 + n], taken))
             read.append(fresh[-1])
             continue
-        place, of = new_axis(sizes[n]), value.axes[2 + n]
+        place, of = apart(axes[n], taken), value.axes[2 + n]
         if not place and pads[n]:
             raise Unsupported("a window reads around a single place")
         fresh.append(place)
         if of:
             whole(of)
+            _relate(of, place, strides[n], pads[n], 0)
         read.append(Place([(1, place)], pads[n], 0, strides[n]) if of else [])
         if place:
             numbers.append((Formula([place], f"{{0}} + {pads[n]}" if pads[n] else "{0}", [Position(place)]), [place]))
@@ -190,8 +210,8 @@ def _put_apart(recipe, value, sizes, strides, pads, picked):
     return recipe.step(fresh, template, [(value, read), *numbers])
 
 
-def _kernel_gradient(recipe, gradient, x, shape, strides, pads, dilations, groups):
-    """Of a kernel of shape [groups·o, c, …] by the gradient of its result and what it was convolved with."""
+def _kernel_gradient(recipe, gradient, x, taps, strides, pads, dilations, groups):
+    """Of a kernel of shape [groups·o, c, *taps] by the gradient of its result and what it was convolved with."""
     unite(gradient.axes[0], x.axes[0])
     outer, features = _grouped(gradient.axes[1], groups)
     group, channels = _grouped(x.axes[1], groups)
@@ -199,7 +219,7 @@ def _kernel_gradient(recipe, gradient, x, shape, strides, pads, dilations, group
         unite(outer, group)
     taken = []
     batch, outer, feature, channel = apart(x.axes[0], taken), apart(outer, taken), apart(features, taken), apart(channels, taken)
-    windows = [new_axis(n) for n in shape[2:]]
+    windows = [apart(a, taken) for a in taps]
     places = [apart(a, taken) for a in gradient.axes[2:]]
     x_seen = x.seen([x.axes[0], group + channels if groups > 1 else x.axes[1], *x.axes[2:]])
     met, reached, unpadded, inside, alone = list(places), list(places), list(pads), list(windows), []
@@ -243,7 +263,7 @@ def _convolution(recipe, node, args, shape):
     x, kernel = recipe.stored(x), recipe.stored(kernel)
     _draw_kernel(recipe, kernel, node.args[1])
     if transposed:
-        return _spread(recipe, x, kernel, shape[2:], strides, pads, dilations, groups, bias)
+        return _spread(recipe, x, kernel, [new_axis(n) for n in shape[2:]], strides, pads, dilations, groups, bias)
     return _convolved(recipe, x, kernel, [new_axis(n) for n in shape[2:]], strides, pads, dilations, groups, bias)
 
 
@@ -252,17 +272,16 @@ def _convolution_gradient(recipe, node, args, shape):
     gradient, x, kernel, _, strides, pads, dilations, transposed, _, groups, wanted = args
     gradient, x, kernel = (recipe.stored(v) for v in (gradient, x, kernel))
     _draw_kernel(recipe, kernel, node.args[2])
-    sizes, of_kernel = tuple(extent(axis) for axis in x.axes[2:]), tuple(extent(axis) for axis in kernel.axes)
-    dims = len(sizes)
+    dims = len(x.axes) - 2
     by = (_each(strides, dims), _each(pads, dims), _each(dilations, dims), groups)
     found = [None, None, None]
     if wanted[0] and transposed:
-        found[0] = _convolved(recipe, gradient, kernel, [new_axis(n) for n in sizes], *by)
+        found[0] = _convolved(recipe, gradient, kernel, x.axes[2:], *by)
     elif wanted[0]:
-        found[0] = _spread(recipe, gradient, kernel, sizes, *by)
+        found[0] = _spread(recipe, gradient, kernel, x.axes[2:], *by)
     if wanted[1]:
         # A transposed convolution reads the gradient in windows, and has the image in the place of the result.
-        found[1] = _kernel_gradient(recipe, *((x, gradient) if transposed else (gradient, x)), of_kernel, *by)
+        found[1] = _kernel_gradient(recipe, *((x, gradient) if transposed else (gradient, x)), kernel.axes[2:], *by)
     if wanted[2]:
         found[2] = recipe.reduction(gradient, [0, *range(2, 2 + dims)], False, "sum")
     return tuple(found)
@@ -322,6 +341,7 @@ def _max_pool_gradient(recipe, node, args, shape):
         steps.append(step)
         inside = f"{{0}} + {pads[n]}"
         if window:
+            _relate(window, place, stride, pads[n], kernel[n] - 1)
             whole(window)
             whole(first.axes[n - 2])
             inside += f" - {stride} * floor(({{0}} + {pads[n]}) / {stride}) + {stride} * {{1}}"

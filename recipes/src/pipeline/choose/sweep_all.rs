@@ -127,8 +127,9 @@ pub fn sweep_all(
             with.budget.reserve(beside.len());
         }
         let new = with.budget.new_kernels(&variant.program, with.store)?;
-        // The first program is swept whatever it costs: there must be a plan.
-        if let Some(why) = with.budget.too_dear(new.len()).filter(|_| found.iter().any(Option::is_some)) {
+        // Programs are swept whatever they cost until one has a plan: kernels of the first may have no configuration that can be made.
+        let planned = || found.iter().flatten().any(|swept| quick(&swept.problem, with.store).is_some());
+        if let Some(why) = with.budget.too_dear(new.len()).filter(|_| planned()) {
             unaffordable.push((n, why));
             continue;
         }
