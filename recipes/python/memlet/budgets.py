@@ -19,18 +19,25 @@ _ACCESS = re.compile(r"(\w+)\[([^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*)\]")
 
 def work(text):
     """The work of a recipe, in multiply-adds."""
-    dims = dict(re.findall(r"(\w+): (\w+)", re.search(r"^dims: \{(.*)\}$", text, re.M)[1]))
+    dims = dict(re.findall(r"(\w+): ([^,]+)", re.search(r"^dims: \{(.*)\}$", text, re.M)[1]))
 
     def size(name):
-        # A second dim of a size is declared by the name of the first.
-        return int(dims[name]) if dims[name].isdecimal() else size(dims[name])
+        # A number, one in quotes, another dim, or windows along one: `(d5-4)/2 + 1`.
+        of = dims[name].strip('"')
+        windows = re.fullmatch(r"\((\w+)([+-]\d+)\)/(\d+) \+ 1", of)
+        if windows:
+            return (size(windows[1]) + int(windows[2])) // int(windows[3]) + 1
+        return int(of) if of.isdecimal() else size(of)
 
     def points(indices):
         return math.prod(size(name) for name in indices)
 
     total = 0
     for step in re.findall(r'^ +- "(.*)"$', text, re.M):
-        accesses = [{name for name in re.findall(r"\w+", subscripts) if name in dims} for _, subscripts in _ACCESS.findall(step)]
+        # Where a kernel lies with a stride, few places of the image are under it.
+        far = {name for _, name in re.findall(r"-([2-9]|\d\d+)\*(\w+)", step)}
+        named = [re.findall(r"\w+", subscripts) for _, subscripts in _ACCESS.findall(step)]
+        accesses = [{name for name in names if name in dims and name not in far} for names in named]
         total += ELEMENT * max(map(points, accesses), default=1)
         everywhere = set().union(*accesses)
         if re.search(r"\] \* \w+\[", step) and "(" not in step and everywhere != accesses[0]:

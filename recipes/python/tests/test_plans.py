@@ -69,6 +69,13 @@ class Budgets(unittest.TestCase):
         scores = SMALL.replace("d2: 6", "d2: 6, d0_1: d0").replace("y0[d0,d1] = x0[d0,d2] * x1[d2,d1]", "y0[d0,d0_1] = x0[d0,d2] * x1[d0_1,d2]")
         self.assertEqual(work(scores), 4 * 4 * 6 + 50 * (24 + 20 + 20))
 
+    def test_windows_count_by_their_places_and_taps(self):
+        text = """dims: {d0: 8, d1: "3", d2: (d0-1)/2 + 1, d3: d2, d4: 5}\nsteps:\n  - "y0[d3] = x0[d4,d1] * x1[d4,2*d3+d1-1 else 0]"\n"""
+        self.assertEqual(work(text), 5 * 3 * 4 + 50 * 5 * 3 * 4)
+        # Of the gradient by the image each place reads a tap or two, and not all places of the result.
+        gradient = text.replace("y0[d3] = x0[d4,d1] * x1[d4,2*d3+d1-1 else 0]", "y0[d0] = x0[d4,d0+1-2*d3 else 0] * x1[d4,d3]")
+        self.assertEqual(work(gradient), 8 * 5 + 50 * 8 * 5)
+
     def test_a_recipe_of_which_a_graph_has_little_gets_a_fifth(self):
         large = SMALL.replace("d0: 4", "d0: 4000")
         self.assertEqual(budgets([large, SMALL], "10s"), {large: "10s", SMALL: "2s"})
