@@ -1,5 +1,5 @@
-//! Equal formulas: contractions over stacked operands, transposed convolutions, what is computed twice, casts, normalization with known statistics, and copies that
-//! nothing needs.
+//! Equal formulas: contractions over stacked operands, transposed convolutions, what is computed twice, casts, normalization with known
+//! statistics, and copies that nothing needs.
 
 pub mod cast_bias;
 pub mod common_subexpressions;
