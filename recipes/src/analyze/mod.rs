@@ -156,7 +156,7 @@ pub fn analyze_made(recipe: &Recipe, made: &Programs) -> Result<Analysis, Pipeli
 }
 
 fn analysis(recipe: &Recipe, variant: Variant, composed: Variant) -> Result<Analysis, PipelineError> {
-    let unfused = crate::pipeline::oracle::operators::differentiated(recipe)?;
+    let unfused = crate::pipeline::oracle::operators::counted(recipe)?;
     let operators: Vec<OperatorEntry> = operators(&unfused).map_err(fault)?.into_iter().map(operator).collect();
     let occurrences = occurrences(&variant.operators);
     let places = OccurrenceIndex::of(&occurrences);

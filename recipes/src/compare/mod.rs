@@ -255,7 +255,7 @@ struct Admitted {
 
 /// Gflop of the recipe's contractions in a step, forward and backward, without recomputation.
 fn contraction_gigaflop(recipe: &Recipe) -> Result<f64, CompareError> {
-    let (program, _) = crate::pipeline::oracle::operators::operators(recipe)?;
+    let program = crate::pipeline::oracle::operators::counted(recipe)?;
     let kernels = sdfg::movement::movement(&program).map_err(|e| PipelineError::Internal(e.to_string()))?;
     let flop: u64 = kernels.iter().filter(|k| k.class == sdfg::Class::Contraction).map(|k| k.flop).sum();
     Ok(flop as f64 / 1e9)

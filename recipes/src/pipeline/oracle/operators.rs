@@ -3,6 +3,7 @@
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
 use sdfg::Sdfg;
+use transforms::algebra::transposed_windows::TransposedWindows;
 use transforms::recompute::Saved;
 use transforms::{Differentiate, DriverOptions, PipelineOutcome, Recompute, ReluSignFromOutput};
 
@@ -21,6 +22,11 @@ pub fn differentiation(recipe: &Recipe) -> Option<Differentiate> {
 /// The forward program of a recipe, differentiated if it trains; backward may read every tensor of forward.
 pub fn differentiated(recipe: &Recipe) -> Result<Sdfg, PipelineError> {
     Ok(unoptimized(recipe)?.program)
+}
+
+/// The same with transposed convolutions summed over their kernels: what a step has to compute, which counts of operations are about.
+pub fn counted(recipe: &Recipe) -> Result<Sdfg, PipelineError> {
+    Ok(unoptimized(recipe)?.then(&[&TransposedWindows], &DriverOptions::default())?.program)
 }
 
 fn unoptimized(recipe: &Recipe) -> Result<PipelineOutcome, PipelineError> {
