@@ -6,7 +6,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from memlet.budgets import budgets, work  # noqa: E402
-from memlet.plans import chosen  # noqa: E402
+from memlet.plans import Options, _run, chosen  # noqa: E402
 
 MB = 10**6
 #: How often a step runs each plan, and milliseconds and workspace of its finalists.
@@ -56,6 +56,16 @@ steps:
   - "y2[d0,d1] = x3[x4[d0],d1]"
 outputs: [y1, y2]
 """
+
+
+class Binary(unittest.TestCase):
+    def test_a_missing_binary_is_said_with_what_to_do(self):
+        before, Options.binary = Options.binary, "/nowhere/memlet"
+        try:
+            with self.assertRaisesRegex(RuntimeError, "`/nowhere/memlet` cannot be run .*put `memlet` on the PATH"):
+                _run("variants")
+        finally:
+            Options.binary = before
 
 
 class Budgets(unittest.TestCase):
