@@ -7,7 +7,9 @@
 
 use super::room;
 use super::schedule::Schedule;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Mutex, PoisonError};
 
 /// Sets of one size that are followed, at most.
 const WIDTH: usize = 1000;
@@ -84,9 +86,32 @@ struct Way {
     from: usize,
 }
 
+/// Orders that were found: a plan is put together several times, for its kernels, for checks and for each race, and finding the order of some
+/// hundred steps takes half a second.
+static FOUND: Mutex<BTreeMap<u64, Vec<(Schedule, Vec<usize>)>>> = Mutex::new(BTreeMap::new());
+/// Schedules whose orders are kept.
+const KEPT: usize = 64;
+
 impl Schedule {
     /// The order of steps that needs the least memory at once, of all that were looked at.
     pub fn order(&self) -> Vec<usize> {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        let hash = hasher.finish();
+        let found = || FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, order)) = found().get(&hash).into_iter().flatten().find(|(known, _)| known == self) {
+            return order.clone();
+        }
+        let order = self.searched();
+        let mut found = found();
+        if found.len() >= KEPT {
+            found.clear();
+        }
+        found.entry(hash).or_default().push((self.clone(), order.clone()));
+        order
+    }
+
+    fn searched(&self) -> Vec<usize> {
         let own: Vec<usize> = (0..self.steps.len()).collect();
         let Some(search) = Search::new(self) else { return own };
         let Some((peak, order)) = search.least(search.peak(&own)) else { return own };

@@ -8,7 +8,7 @@ use crate::symbol::SymbolError;
 use std::collections::BTreeSet;
 
 /// Memory that a step writes: of a container, or of a copy of one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Buffer {
     pub name: String,
     pub bytes: u64,
@@ -17,7 +17,7 @@ pub struct Buffer {
 }
 
 /// One kernel, or several that stay together. Buffers are numbers in the schedule's list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ScheduleStep {
     pub name: String,
     /// Steps of one stage come before those of the next: forward, backward.
@@ -29,7 +29,7 @@ pub struct ScheduleStep {
 }
 
 /// All that a step writes, and who touches it when. What a step is given is not part of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Schedule {
     pub buffers: Vec<Buffer>,
     pub steps: Vec<ScheduleStep>,

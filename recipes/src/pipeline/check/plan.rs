@@ -91,12 +91,14 @@ impl<'a> SmallOracle<'a> {
     /// the compiler at a time. What fails is reported where it is checked or timed.
     pub fn compile_ahead(&self, small: &[&Candidate], whole: &[&Candidate], device: &Arc<dyn Device>) {
         let tasks: Vec<(&Candidate, bool)> = small.iter().map(|c| (*c, true)).chain(whole.iter().map(|c| (*c, false))).collect();
-        tasks.par_iter().for_each(|(candidate, is_small)| {
-            drop(match is_small {
-                true => self.small(candidate, device).and_then(|(candidate, _)| Execution::compile_ahead(&candidate, device)),
-                false => Execution::compile_ahead(candidate, device),
-            });
+        let requests = tasks.par_iter().flat_map(|(candidate, is_small)| {
+            let found = match is_small {
+                true => self.small(candidate, device).and_then(|(candidate, _)| Execution::requests(&candidate, device)),
+                false => Execution::requests(candidate, device),
+            };
+            found.unwrap_or_default()
         });
+        Execution::compile_ahead(&requests.collect::<Vec<_>>(), device);
     }
 
     /// Runs a candidate at small sizes and compares every result with the oracle.

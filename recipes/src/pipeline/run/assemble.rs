@@ -93,20 +93,27 @@ pub(crate) fn assemble(
     assembler.finish(boundary, streams)
 }
 
-/// Compiles the kernels that [`assemble`] would, on devices that compile ahead.
+/// The kernels that [`assemble`] would compile and that no plan has yet.
 ///
 /// # Errors
-/// As [`assemble`]; what cannot be compiled is reported there.
-pub(crate) fn compile_ahead(
+/// As [`assemble`].
+pub(crate) fn requests(
     program: &Sdfg,
     configuration: &Configuration,
     device: &Arc<dyn Device>,
     streams: usize,
-) -> Result<(), PipelineError> {
+) -> Result<Vec<CompileRequest>, PipelineError> {
     let (mut assembler, boundary) = Assembler::of(program, configuration, device, Results::InArena)?;
     let planned = assembler.planned(&boundary, streams)?;
-    assembler.prepare(planned.once.iter().chain(&assembler.drafts), &planned.plan, &planned.schedule);
-    Ok(())
+    Ok(assembler.requests(planned.once.iter().chain(&assembler.drafts), &planned.plan, &planned.schedule))
+}
+
+/// Compiles kernels of plans on all cores. What fails is reported where its launch is made.
+pub(crate) fn compile_requested(requests: &[CompileRequest], device: &Arc<dyn Device>) {
+    device.precompile(requests, CancelToken::default());
+    if device.is_host() {
+        requests.par_iter().for_each(|request| drop(device.compile_for_plan(&request.timed, &request.config)));
+    }
 }
 
 /// The order of a step's launches, and a plan of its memory.
@@ -426,7 +433,7 @@ impl Assembler<'_> {
                 SlotPlace::Arena(plan.offsets.get(&schedule.buffers[n].name).copied().unwrap_or_default() as usize)
             };
         }
-        self.prepare(once.iter().chain(&self.drafts), &plan, &schedule);
+        compile_requested(&self.requests(once.iter().chain(&self.drafts), &plan, &schedule), self.device);
         let once = once.into_iter().map(|draft| self.launch(draft, &plan, &schedule)).collect::<Result<_, _>>()?;
         let mut drafts: Vec<Option<Draft>> = std::mem::take(&mut self.drafts).into_iter().map(Some).collect();
         let mut launches = Vec::new();
@@ -465,8 +472,8 @@ impl Assembler<'_> {
         pairs.map(|(read, written)| InPlace { read: data(*read), written: data(*written) }).collect()
     }
 
-    /// Compiles the code of all launches in parallel on devices that compile ahead; compiling one by one would dominate assembly.
-    fn prepare<'d>(&'d self, drafts: impl Iterator<Item = &'d Draft>, plan: &ArenaPlan, schedule: &Schedule) {
+    /// What launches have to be compiled: all of them in parallel, since compiling one by one would dominate assembly.
+    fn requests<'d>(&'d self, drafts: impl Iterator<Item = &'d Draft>, plan: &ArenaPlan, schedule: &Schedule) -> Vec<CompileRequest> {
         let coming = drafts.filter_map(|draft| match &draft.work {
             Work::Kernel { spec, config } => {
                 let config = kernels::in_place::with(config, &self.placed(draft, plan, schedule));
@@ -478,12 +485,7 @@ impl Assembler<'_> {
                 self.device.relayout_request(container, &shape, &from.layout, &to.layout)
             }
         });
-        let coming: Vec<CompileRequest> = coming.collect();
-        self.device.precompile(&coming, CancelToken::default());
-        if self.device.is_host() {
-            // What fails is reported where its launch is made.
-            coming.par_iter().for_each(|request| drop(self.device.compile_for_plan(&request.timed, &request.config)));
-        }
+        coming.collect()
     }
 
     /// A launch ready to run.

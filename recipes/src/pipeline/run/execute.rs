@@ -1,6 +1,6 @@
 //! A program under a configuration, compiled and with its memory: runs training steps.
 
-use super::assemble::{Assembly, Results, assemble, compile_ahead};
+use super::assemble::{Assembly, Results, assemble, compile_requested, requests};
 use super::candidate::Candidate;
 use super::launch::{Launch, Slot, SlotPlace, dataflow, regions};
 use super::memory::PeakMemory;
@@ -13,7 +13,7 @@ use crate::pipeline::PipelineError;
 use crate::timings::{CommandPhase, during};
 use bench::memory::MemoryMap;
 use kernels::constant::new_parameters;
-use kernels::device::{Device, DeviceMemory, Recording};
+use kernels::device::{CompileRequest, Device, DeviceMemory, Recording};
 use kernels::executable::Resources;
 use kernels::pool::{Pool, Working};
 use kernels::{Executable, KernelSpec, MemberTimes, OnChipMemory, RunContext};
@@ -94,13 +94,19 @@ impl Execution {
         (if packed { candidate.beside } else { streams }, packed)
     }
 
-    /// Compiles the kernels of a candidate on all cores.
+    /// The kernels of a candidate that are still to be compiled.
     ///
     /// # Errors
     /// As [`Execution::of`].
-    pub fn compile_ahead(candidate: &Candidate, device: &Arc<dyn Device>) -> Result<(), PipelineError> {
+    pub fn requests(candidate: &Candidate, device: &Arc<dyn Device>) -> Result<Vec<CompileRequest>, PipelineError> {
         let (memory_for, _) = Execution::memory_for(candidate, device);
-        compile_ahead(&candidate.program, &candidate.configuration, device, memory_for)
+        requests(&candidate.program, &candidate.configuration, device, memory_for)
+    }
+
+    /// Compiles kernels of several candidates on all cores: those of all at once, as cores would wait for one another where candidates have
+    /// kernels in common. What fails is reported where a candidate runs.
+    pub fn compile_ahead(requests: &[CompileRequest], device: &Arc<dyn Device>) {
+        compile_requested(requests, device);
     }
 
     /// Launches of the step, and into how many groups packing brings them on a number of workers, if the step is packed.
