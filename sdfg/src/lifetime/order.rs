@@ -86,8 +86,8 @@ struct Way {
     from: usize,
 }
 
-/// Orders that were found: a plan is put together several times, for its kernels, for checks and for each race, and finding the order of some
-/// hundred steps takes half a second.
+/// Orders that were found: a plan is put together several times, for its kernels, for checks and for each race, and finding the order of
+/// some hundred steps takes half a second.
 static FOUND: Mutex<BTreeMap<u64, Vec<(Schedule, Vec<usize>)>>> = Mutex::new(BTreeMap::new());
 /// Schedules whose orders are kept.
 const KEPT: usize = 64;
