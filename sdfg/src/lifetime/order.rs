@@ -7,9 +7,8 @@
 
 use super::room;
 use super::schedule::Schedule;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Sets of one size that are followed, at most.
 const WIDTH: usize = 1000;
@@ -88,18 +87,15 @@ struct Way {
 
 /// Orders that were found: a plan is put together several times, for its kernels, for checks and for each race, and finding the order of
 /// some hundred steps takes half a second.
-static FOUND: Mutex<BTreeMap<u64, Vec<(Schedule, Vec<usize>)>>> = Mutex::new(BTreeMap::new());
+static FOUND: LazyLock<Mutex<HashMap<Schedule, Vec<usize>>>> = LazyLock::new(Mutex::default);
 /// Schedules whose orders are kept.
 const KEPT: usize = 64;
 
 impl Schedule {
     /// The order of steps that needs the least memory at once, of all that were looked at.
     pub fn order(&self) -> Vec<usize> {
-        let mut hasher = DefaultHasher::new();
-        self.hash(&mut hasher);
-        let hash = hasher.finish();
         let found = || FOUND.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, order)) = found().get(&hash).into_iter().flatten().find(|(known, _)| known == self) {
+        if let Some(order) = found().get(self) {
             return order.clone();
         }
         let order = self.searched();
@@ -107,7 +103,7 @@ impl Schedule {
         if found.len() >= KEPT {
             found.clear();
         }
-        found.entry(hash).or_default().push((self.clone(), order.clone()));
+        found.insert(self.clone(), order.clone());
         order
     }
 

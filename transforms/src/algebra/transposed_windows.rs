@@ -90,7 +90,7 @@ struct Rewrite {
 impl Rewrite {
     fn declared(self, program: &mut Sdfg) -> Vec<Operation> {
         program.dims.extend(self.dims);
-        self.containers.into_iter().for_each(|container| _ = program.add_container(container));
+        self.containers.into_iter().for_each(|container| program.add_container(container));
         self.operations
     }
 }
