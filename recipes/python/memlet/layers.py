@@ -10,7 +10,7 @@ import torch
 
 from .masks import MASK
 from .operators import POINTWISE, VIEWS, is_of_indices
-from .windows import POOLED, is_of_gradients
+from .pooling import POOLED, is_of_gradients
 
 aten = torch.ops.aten
 EQUAL = (aten.eq.Tensor,)

@@ -4,7 +4,7 @@ import operator
 
 import torch
 
-from . import parts, windows
+from . import batch_norm, convolutions, parts, pooling
 from .graph import GIVEN, aten, number
 from .indices import Unsupported, extent, reshaped
 from .masks import MASK
@@ -119,7 +119,7 @@ def reason_against(node):
         counts = node.target in (aten.sum.default, aten.sum.dim_IntList, aten._to_copy.default) and tensors[0].dtype is torch.bool
         if node.target not in VIEWS and not counts:
             return "whole numbers are computed"
-    return parts.reason_against(node) or windows.reason_against(node)
+    return parts.reason_against(node) or pooling.reason_against(node)
 
 
 def lowered(recipe, node):
@@ -266,5 +266,7 @@ LOWERED = {
     aten.native_layer_norm.default: _layer_norm,
     MASK: _mask,
     **parts.LOWERED,
-    **windows.LOWERED,
+    **convolutions.LOWERED,
+    **pooling.LOWERED,
+    **batch_norm.LOWERED,
 }  # fmt: skip

@@ -89,7 +89,7 @@ def _run(*words):
         done = subprocess.run([Options.binary, *words], capture_output=True, text=True, check=False)
     except OSError as error:
         # No error of a partition, which PyTorch would compute without a word: nothing can be compiled.
-        where = f"put `memlet` on the PATH, or name it: the variable MEMLET, or memlet.torch_backend.options(binary=…)"
+        where = "put `memlet` on the PATH, or name it: the variable MEMLET, or memlet.torch_backend.options(binary=…)"
         raise RuntimeError(f"the program `{Options.binary}` cannot be run ({error.strerror}): {where}") from error
     if done.returncode:
         # Below a message about a recipe stand the lines of the recipe.

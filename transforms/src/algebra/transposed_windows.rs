@@ -14,7 +14,7 @@
 //! lies outside is 0 in both. With a stride, the index of the result stands in no other subscript of the factors.
 //! *Computes less because* a sum has as many terms as the kernel has places, and with a stride `s` one in `s` of these. With a stride it
 //! moves the result twice more, as phases.
-//! *Not handled*: kernels that are turned round or spread while they lie with a stride.
+//! *Not handled*: kernels that are turned round or dilated while they lie with a stride; programs with loops.
 //! Source: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning" (2016), section 4; phases: Shi et al., CVPR 2016.
 
 use crate::pass::{Context, Pass, Rewritten, Stopped, refused_at};
@@ -200,7 +200,7 @@ impl<'a> Transposed<'a> {
         let mut convolved = out.like("b", &out.data);
         for axis in &self.axes {
             let [(place, 1)] = axis.rest.terms.as_slice() else {
-                return Err(format!("the kernel `{}` is turned round or spread, and lies with a stride", self.kernel.data));
+                return Err(format!("the kernel `{}` is turned round or dilated, and lies with a stride", self.kernel.data));
             };
             let once = mentions(self.kernel, place) == 1 && mentions(self.image, place) == 0 && mentions(out, place) == 1;
             let at = convolved.subscripts.iter().position(|e| e.as_sym() == Some(place)).filter(|_| once && axis.by < 0);

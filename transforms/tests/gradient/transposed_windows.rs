@@ -72,7 +72,7 @@ fn a_kernel_that_is_spread_is_a_window_of_its_image() {
 fn what_stays_is_told_why() {
     let why = |program: &Sdfg| after(program).1.join("; ");
     assert!(why(&layer("p + 1 - 2*h", "h", 1.0, 18)).contains("another value than 0"));
-    assert!(why(&layer("2*h - p + 1", "h", 0.0, 18)).contains("is turned round or spread"));
+    assert!(why(&layer("2*h - p + 1", "h", 0.0, 18)).contains("is turned round or dilated"));
     assert!(why(&layer("p", "h", 0.0, 4)).contains("no kernel lies at the places of an image"));
     // A kernel with more places than the image is summed over the image.
     let mut long = layer("p + 1 - h", "h", 0.0, 9);
