@@ -100,7 +100,10 @@ pub fn value(code: &Scalar, names: &mut dyn NamePrinter) -> String {
                 let (a, b) = (value(a, names), value(b, names));
                 names.extreme(if *op == Binary::Max { '>' } else { '<' }, &a, &b, known)
             }
-            Binary::Pow => format!("r_pow({}, {})", value(a, names), value(b, names)),
+            Binary::Pow => match roots(b) {
+                Some(roots) => roots.replace("{}", &value(a, names)),
+                None => format!("r_pow({}, {})", value(a, names), value(b, names)),
+            },
             _ => format!("({} ? (real)1 : (real)0)", truth(code, names)),
         },
         Scalar::Select(c, a, b) if names.blends(c) => {
@@ -110,6 +113,22 @@ pub fn value(code: &Scalar, names: &mut dyn NamePrinter) -> String {
         Scalar::Keep { stream, element, rate } => names.keep(stream, element, *rate),
         Scalar::Kept { stream, rate } => names.kept(stream, *rate),
     }
+}
+
+/// A power by some quarters as products of roots, which are vectors where the library's power is a call for each element: it takes ten times
+/// as long. Each root and product is rounded once, so that the result is within three units in the last place. Infinities and zeros of
+/// either sign have the power that IEEE 754 gives them: a root of −∞ is none, and a root of −0 is −0.
+fn roots(exponent: &Scalar) -> Option<String> {
+    let Scalar::Const(exponent) = exponent else { return None };
+    let power = match exponent.abs() {
+        0.25 => "r_sqrt(r_sqrt(b_))",
+        0.5 => "r_sqrt(b_)",
+        0.75 => "r_sqrt(b_) * r_sqrt(r_sqrt(b_))",
+        1.5 => "b_ * r_sqrt(b_)",
+        _ => return None,
+    };
+    let power = if *exponent < 0.0 { format!("1 / ({power})") } else { power.to_string() };
+    Some(format!("({{ const real x_ = {{}}, b_ = x_ == -INF ? INF : x_ + 0; {power}; }})"))
 }
 
 /// An integer in 32 bits where it is a sum of indices and sizes: as many of them go into a vector as of the values.

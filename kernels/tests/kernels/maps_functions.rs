@@ -14,11 +14,15 @@ const POINTS: usize = 40_000;
 
 /// f over these values: of the kernel, and of the interpreter in double precision.
 fn values(function: Unary, inputs: &[f32]) -> Result<(Vec<f64>, Vec<f64>), Failure> {
+    values_of(Scalar::unary(function, v("x")), inputs)
+}
+
+fn values_of(code: Scalar, inputs: &[f32]) -> Result<(Vec<f64>, Vec<f64>), Failure> {
     let sizes = [("n", inputs.len() as i64)];
     let mut p = program(&sizes);
     heap(&mut p, "x", &["n"], Role::Input);
     heap(&mut p, "y", &["n"], Role::Output);
-    let body = vec![tasklet(at("y", &["n"]), Scalar::unary(function, v("x")), vec![at("x", &["n"])])];
+    let body = vec![tasklet(at("y", &["n"]), code, vec![at("x", &["n"])])];
     let unit = Unit::Scope(Scope::new("function", common::over(&["n"], sdfg::IndexKind::Independent), body));
     let given = ArrayD::from_shape_vec(vec![inputs.len()], inputs.iter().map(|x| f64::from(*x)).collect())?;
     let mut want = Tensors::from([("x".to_string(), given.clone())]);
@@ -60,6 +64,28 @@ fn functions_are_within_what_tolerances_count_for_them() -> Result<(), Failure> 
         println!("{function:?} in {} to {}: {worst:.2} roundoffs", inputs[0], inputs[POINTS - 1]);
         let allowed = function.row().roundings;
         assert!(worst <= allowed as f64, "{function:?}: {worst} roundoffs, {allowed} are allowed for");
+    }
+    Ok(())
+}
+
+/// Powers that are products of roots: as near as the library's are taken to be, and what IEEE 754 has of zeros and infinities.
+#[test]
+fn powers_by_quarters_are_powers() -> Result<(), Failure> {
+    let inputs: Vec<f32> = between(-126.0, 127.9).into_iter().map(f32::exp2).chain(between(0.5, 3.0)).collect();
+    let special = [f32::NEG_INFINITY, f32::INFINITY, f32::NAN, 0.0, -0.0, 1.0, -1.0, -1e30];
+    let special: Vec<f32> = special.iter().flat_map(|x| [*x; 17]).collect();
+    for exponent in [0.25, 0.5, 0.75, 1.5, -0.25, -0.5, -0.75, -1.5] {
+        let power = || Scalar::binary(sdfg::Binary::Pow, v("x"), Scalar::Const(exponent));
+        // Where the power is no number of f32, or is subnormal, so is the kernel's.
+        let within: Vec<f32> = inputs.iter().copied().filter(|x| (-125.0..127.0).contains(&(f64::from(*x).log2() * exponent))).collect();
+        let (got, want) = values_of(power(), &within)?;
+        let worst = roundoffs(&got, &want);
+        assert!(worst <= FUNCTION as f64, "to the {exponent}: {worst} roundoffs");
+        let (got, want) = values_of(power(), &special)?;
+        for ((x, got), want) in special.iter().zip(got).zip(want) {
+            let same = got == want && got.is_sign_negative() == want.is_sign_negative();
+            assert!(same || got.is_nan() && want.is_nan(), "{x} to the {exponent} is {got}, not {want}");
+        }
     }
     Ok(())
 }

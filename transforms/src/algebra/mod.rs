@@ -1,5 +1,5 @@
-//! Equal formulas: contractions over stacked operands, transposed convolutions, what is computed twice, casts, normalization with known
-//! statistics, and copies that nothing needs.
+//! Equal formulas: contractions over stacked operands, transposed convolutions, what is computed twice or never read, casts, normalization
+//! with known statistics, and copies that nothing needs.
 
 pub mod cast_bias;
 pub mod common_subexpressions;
@@ -7,6 +7,7 @@ pub mod fold_batch_norm;
 pub mod remove_copies;
 pub mod stack;
 pub mod transposed_windows;
+pub mod unread_elements;
 mod users;
 
 use crate::pass_row::{PassRow, Takes};
@@ -19,6 +20,9 @@ pub(crate) const PASSES: &[PassRow] = &[
         "sum over the places of a kernel what is summed over those of an image",
         |_, _| Box::new(transposed_windows::TransposedWindows),
     ),
+    PassRow::new("unread elements", Takes::Operators, "compute of each tensor the elements that are read", |_, _| {
+        Box::new(unread_elements::UnreadElements)
+    }),
     PassRow::new("common subexpressions", Takes::Operators, "compute once what several operations compute", |_, _| {
         Box::new(common_subexpressions::CommonSubexpressions)
     }),

@@ -217,6 +217,7 @@ pub fn repeated() -> Builder {
 pub fn models() -> Vec<Sdfg> {
     let mut all = vec![repeated().program, encoder(false).program, encoder(true).program, narrow(), pictures(), normalized(), joined()];
     all.extend(crate::transposed_windows::models());
+    all.extend(crate::unread_elements::models());
     all
 }
 

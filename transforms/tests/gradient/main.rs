@@ -16,3 +16,4 @@ mod slope;
 mod storage;
 mod structure;
 mod transposed_windows;
+mod unread_elements;

@@ -79,7 +79,7 @@ impl<'a> Rewriting<'a> {
         let weights = parameters.weights;
         Some(match step {
             PassStep::Differentiate => Box::new(differentiation(self.recipe)?),
-            PassStep::FoldBatchNorm if differentiation(self.recipe).is_some() => return None,
+            PassStep::FoldBatchNorm | PassStep::UnreadElements if differentiation(self.recipe).is_some() => return None,
             PassStep::RowStatisticsOfProducts => Box::new(RowStatistics { start: RecomputeFrom::Products }),
             PassStep::RowStatisticsInMemory => Box::new(RowStatistics { start: RecomputeFrom::Memory }),
             PassStep::RecomputeOnChip => Box::new(Recompute { products: Products::OnChip }),

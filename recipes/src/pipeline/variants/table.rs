@@ -73,6 +73,8 @@ pub enum PassStep {
     Differentiate,
     /// Sums over the places of a kernel what a transposed convolution sums over those of its image.
     TransposedWindows,
+    /// Computes of each tensor what is read: every other element of an image, or one place of a sequence.
+    UnreadElements,
     /// Folds normalization with given statistics. Programs with a backward pass keep theirs.
     FoldBatchNorm,
     /// Computes once what several operations of forward, or of backward, compute.
@@ -134,6 +136,7 @@ impl PassStep {
         Some(match self {
             PassStep::Differentiate => "differentiate",
             PassStep::TransposedWindows => "transposed windows",
+            PassStep::UnreadElements => "unread elements",
             PassStep::FoldBatchNorm => "fold batch norm",
             PassStep::CommonSubexpressions => "common subexpressions",
             PassStep::SaveLocalDerivative => "save local derivative",
@@ -241,48 +244,48 @@ pub const VARIANTS: &[VariantRow] = &[
         &[Differentiate, TransposedWindows, FoldBatchNorm, ReluSignFromOutput, Recompute, Expand])
         .share(0.2, 0.1).timed(Baseline),
     row(Id::Fused, "fused", Any, Stacking::None,
-        &[Differentiate, TransposedWindows, FoldBatchNorm, CommonSubexpressions, ReluSignFromOutput, Recompute, RemoveCopies, Expand,
-          Fuse])
+        &[Differentiate, TransposedWindows, UnreadElements, FoldBatchNorm, CommonSubexpressions, ReluSignFromOutput, Recompute,
+          RemoveCopies, Expand, Fuse])
         .share(0.2, 0.2).timed(AmongBest),
     row(Id::Stacked, "stacked", Any, Stacking::Each,
-        &[Differentiate, TransposedWindows, FoldBatchNorm, CommonSubexpressions, ReluSignFromOutput, Recompute, RemoveCopies,
-          StackGemms, Expand, Fuse])
+        &[Differentiate, TransposedWindows, UnreadElements, FoldBatchNorm, CommonSubexpressions, ReluSignFromOutput, Recompute,
+          RemoveCopies, StackGemms, Expand, Fuse])
         .share(0.1, 0.08).timed(AmongBest),
     row(Id::GemmFused, "gemm-fused", Any, Stacking::LongestIfFewerBytes,
-        &[Differentiate, TransposedWindows, FoldBatchNorm, CommonSubexpressions, RowStatistics, SaveLocalDerivative,
+        &[Differentiate, TransposedWindows, UnreadElements, FoldBatchNorm, CommonSubexpressions, RowStatistics, SaveLocalDerivative,
           ReluSignFromOutput, Recompute, RemoveCopies, StackGemms, Expand, FuseGemms, Fuse])
         .defined_by(FuseGemms).share(0.35, 0.1).timed(UnlessFar),
     row(Id::Stitched, "stitched", Cpu, Stacking::None,
-        &[Differentiate, TransposedWindows, FoldBatchNorm, CommonSubexpressions, ReluSignFromOutput, Recompute, RemoveCopies, Expand,
-          Stitch])
+        &[Differentiate, TransposedWindows, UnreadElements, FoldBatchNorm, CommonSubexpressions, ReluSignFromOutput, Recompute,
+          RemoveCopies, Expand, Stitch])
         .defined_by(Stitch).share(0.09, 0.01).timed(UnlessFar),
     row(Id::CrossLayer, "cross-layer", Cpu, Stacking::None,
-        &[Differentiate, TransposedWindows, FoldBatchNorm, CommonSubexpressions, ReluSignFromOutput, Recompute, RemoveCopies, Expand,
-          ReuseAcrossLayers, FuseGemms, Fuse])
+        &[Differentiate, TransposedWindows, UnreadElements, FoldBatchNorm, CommonSubexpressions, ReluSignFromOutput, Recompute,
+          RemoveCopies, Expand, ReuseAcrossLayers, FuseGemms, Fuse])
         .defined_by(ReuseAcrossLayers).share(0.25, 0.01).timed(UnlessFar),
     row(Id::LibEpilogue, "library epilogues", Gpu, Stacking::LongestIfFewerBytes,
-        &[Differentiate, TransposedWindows, FoldBatchNorm, CommonSubexpressions, ReluSignFromOutput, RecomputeOnChip, CastBias,
-          StackGemms, Expand, FuseGemmsLibrary, Fuse])
+        &[Differentiate, TransposedWindows, UnreadElements, FoldBatchNorm, CommonSubexpressions, ReluSignFromOutput, RecomputeOnChip,
+          CastBias, StackGemms, Expand, FuseGemmsLibrary, Fuse])
         .defined_by(FuseGemmsLibrary).share(0.05, 0.04).timed(UnlessFar),
     row(Id::Streamed, "streamed", Gpu, Stacking::LongestIfFewerBytes,
-        &[Differentiate, TransposedWindows, FoldBatchNorm, CommonSubexpressions, ReluSignFromOutput, Recompute, SoftmaxGradRowDot,
-          StackGemms, Expand, FuseGemmsStreamed, Fuse])
+        &[Differentiate, TransposedWindows, UnreadElements, FoldBatchNorm, CommonSubexpressions, ReluSignFromOutput, Recompute,
+          SoftmaxGradRowDot, StackGemms, Expand, FuseGemmsStreamed, Fuse])
         .defined_by(FuseGemmsStreamed).share(0.05, 0.2).timed(UnlessFar),
     row(Id::StreamedRecompute, "streamed, recomputed", Gpu, Stacking::LongestIfFewerBytes,
-        &[Differentiate, TransposedWindows, FoldBatchNorm, CommonSubexpressions, SoftmaxGradRowDot, RowStatisticsOfProducts,
-          ReluSignFromOutput, Recompute, SoftmaxGradRowDot, StackGemms, Expand, FuseGemmsStreamed, Fuse])
+        &[Differentiate, TransposedWindows, UnreadElements, FoldBatchNorm, CommonSubexpressions, SoftmaxGradRowDot,
+          RowStatisticsOfProducts, ReluSignFromOutput, Recompute, SoftmaxGradRowDot, StackGemms, Expand, FuseGemmsStreamed, Fuse])
         .defined_by(FuseGemmsStreamed).if_fewer_bytes_than(Id::Streamed).share(0.05, 0.04).timed(AmongBest),
     row(Id::LibReluBits, "library epilogues, relu bits", Gpu, Stacking::None,
-        &[Differentiate, TransposedWindows, FoldBatchNorm, CommonSubexpressions, ReluSignFromOutput, RecomputeOnChip, CastBias,
-          ReluBitmask, Expand, FuseGemmsLibrary, Fuse])
+        &[Differentiate, TransposedWindows, UnreadElements, FoldBatchNorm, CommonSubexpressions, ReluSignFromOutput, RecomputeOnChip,
+          CastBias, ReluBitmask, Expand, FuseGemmsLibrary, Fuse])
         .defined_by(ReluBitmask).share(0.05, 0.04).timed(UnlessFar),
     row(Id::RowStatistics, "row statistics", Gpu, Stacking::Longest,
-        &[Differentiate, TransposedWindows, FoldBatchNorm, CommonSubexpressions, RowStatisticsInMemory, ReluSignFromOutput, Recompute,
-          StackGemms, Expand, Fuse])
+        &[Differentiate, TransposedWindows, UnreadElements, FoldBatchNorm, CommonSubexpressions, RowStatisticsInMemory,
+          ReluSignFromOutput, Recompute, StackGemms, Expand, Fuse])
         .defined_by(RowStatisticsInMemory).if_fewer_bytes_than(Id::Stacked).share(0.05, 0.1).timed(UnlessFar),
     row(Id::GroupedGemm, "grouped GEMM", Gpu, Stacking::None,
-        &[Differentiate, TransposedWindows, FoldBatchNorm, CommonSubexpressions, ReluSignFromOutput, Recompute, Expand, Fuse,
-          GroupGemms])
+        &[Differentiate, TransposedWindows, UnreadElements, FoldBatchNorm, CommonSubexpressions, ReluSignFromOutput, Recompute,
+          Expand, Fuse, GroupGemms])
         .defined_by(GroupGemms).share(0.03, 0.02).timed(AmongBest),
     row(Id::StitchedByTimes, "stitched by times", Cpu, Stacking::None, &[Stitch]).timed(UnlessFar),
     row(Id::PartiallyFused, "partially fused", Any, Stacking::Searched, &[SearchPartialFusion, Fuse]).timed(UnlessFar),
