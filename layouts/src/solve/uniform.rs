@@ -55,8 +55,8 @@ pub fn strict(model: &Model, held: Vec<u16>) -> Solution {
 
 /// The plain layouts of a class.
 struct PlainLayouts {
-    /// By number of a dim, whether the class has it.
-    has: Vec<bool>,
+    /// The numbers of the class's dims.
+    dims: Vec<u16>,
     /// Positions of layouts by their dims' numbers from outer to inner.
     by_dims: BTreeMap<Vec<u16>, u16>,
 }
@@ -67,27 +67,39 @@ struct Orders<'a> {
     same: Same<'a>,
     natural: Vec<u16>,
     plain: Vec<PlainLayouts>,
+    /// By number of a dim, the classes that have it.
+    with: Vec<Vec<usize>>,
     seen: HashSet<Vec<u16>>,
 }
 
 impl Orders<'_> {
     /// The layouts of containers under an order of dims; a layout that was not measured is left natural.
     fn held(&self, order: &[u16]) -> Vec<u16> {
-        let (mut held, mut dims) = (self.natural.clone(), Vec::new());
-        for ((class, plain), held) in self.model.classes.iter().zip(&self.plain).zip(&mut held) {
-            dims.clear();
-            dims.extend(order.iter().copied().filter(|dim| plain.has[usize::from(*dim)]));
-            match plain.by_dims.get(&dims) {
-                Some(position) if class.domain.contains(position) => *held = *position,
-                _ => {}
-            }
-        }
+        let mut held = self.natural.clone();
+        self.hold(0..self.plain.len(), order, &mut held);
         held
     }
 
+    /// The same where the order differs from that of `held` by the place of one dim.
+    fn held_with(&self, moved: u16, order: &[u16], held: &[u16]) -> Vec<u16> {
+        let mut held = held.to_vec();
+        self.hold(self.with[usize::from(moved)].iter().copied(), order, &mut held);
+        held
+    }
+
+    fn hold(&self, classes: impl Iterator<Item = usize>, order: &[u16], held: &mut [u16]) {
+        let mut place = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(n, dim)| place[usize::from(*dim)] = n);
+        for n in classes {
+            let mut dims = self.plain[n].dims.clone();
+            dims.sort_by_key(|dim| place[usize::from(*dim)]);
+            let position = self.plain[n].by_dims.get(&dims).filter(|position| self.model.classes[n].domain.contains(position));
+            held[n] = position.copied().unwrap_or(self.natural[n]);
+        }
+    }
+
     /// `None` if it was looked at before.
-    fn offer(&mut self, order: &[u16], best: &mut Solution) -> Option<bool> {
-        let held = self.held(order);
+    fn offer(&mut self, held: Vec<u16>, best: &mut Solution) -> Option<bool> {
         if !self.seen.insert(held.clone()) {
             return None;
         }
@@ -117,29 +129,33 @@ pub fn solve(model: &Model) -> Solution {
         }
         by_dims.push(known);
     }
-    let has = |dims_of: &BTreeMap<Vec<u16>, u16>| {
-        let mut has = vec![false; dims.len()];
-        dims_of.keys().next().into_iter().flatten().for_each(|dim| has[usize::from(*dim)] = true);
-        has
-    };
-    let plain = by_dims.into_iter().map(|by_dims| PlainLayouts { has: has(&by_dims), by_dims }).collect();
+    let mut with = vec![Vec::new(); dims.len()];
+    let mut plain = Vec::new();
+    for (n, by_dims) in by_dims.into_iter().enumerate() {
+        let dims: Vec<u16> = by_dims.keys().next().cloned().unwrap_or_default();
+        dims.iter().for_each(|dim| with[usize::from(*dim)].push(n));
+        plain.push(PlainLayouts { dims, by_dims });
+    }
     let mut dims: Vec<u16> = (0..dims.len() as u16).collect();
-    let mut orders = Orders { model, same: Same::of(model), natural: model.natural(), plain, seen: HashSet::new() };
+    let mut orders = Orders { model, same: Same::of(model), natural: model.natural(), plain, with, seen: HashSet::new() };
     let mut best = strict(model, model.natural());
     if dims.len() <= ALL_ORDERS {
         permute(&mut dims.clone(), 0, &mut |order| {
-            orders.offer(order, &mut best);
+            let held = orders.held(order);
+            orders.offer(held, &mut best);
         });
         return best;
     }
     loop {
         let mut improved = None;
+        let held = orders.held(&dims);
         for from in 0..dims.len() {
             for to in 0..dims.len() {
                 let mut moved = dims.clone();
                 let dim = moved.remove(from);
                 moved.insert(to, dim);
-                if orders.offer(&moved, &mut best) == Some(true) {
+                let held = orders.held_with(dim, &moved, &held);
+                if orders.offer(held, &mut best) == Some(true) {
                     improved = Some(moved);
                 }
             }

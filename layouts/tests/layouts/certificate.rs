@@ -102,13 +102,16 @@ fn choices_within_a_limit_are_counted_exactly() {
             let count = within(&model, limit, Effort::BRIEF, &|_, _| true);
             assert_eq!((count.least, count.most), (expected, Some(expected)), "seed {seed}, {above} ms above");
             for (all, one) in [(1, 1), (3000, 1000), (30_000, 10_000)] {
-                let part = within(&model, limit, Effort { all, one }, &|_, _| true);
+                let part = within(&model, limit, Effort { all, one, sets: usize::MAX }, &|_, _| true);
                 let brackets = part.least <= expected && part.most.is_none_or(|most| most >= expected);
                 assert!(
                     brackets && part.most.is_none() == (part.uncounted > 0),
                     "seed {seed}, {above} ms above, {all} additions: {part:?}"
                 );
             }
+            let few = within(&model, limit, Effort { sets: 1, ..Effort::BRIEF }, &|_, _| true);
+            assert!(few.least <= expected && few.most.is_none_or(|most| most >= expected), "seed {seed}: {few:?}");
+            assert_eq!(few.most.is_none(), few.uncounted > 0, "seed {seed}: {few:?}");
             let stopped = within(&model, limit, Effort::BRIEF, &|_, _| false);
             assert_eq!((stopped.least, stopped.most, stopped.uncounted), (0, None, count.combinations));
             for step in [1, 700_000_000, 3_000_000_000] {

@@ -4,6 +4,7 @@ use super::out::{errln, out, outln};
 use super::{cells, duration, table};
 use crate::pipeline::PipelineError;
 use crate::pipeline::choose::solve::{Decision, SolveRequest, StackDecision, decide, decide_stack};
+use crate::pipeline::variants::folder_name::folder_name;
 use bench::unit::significant;
 use clap::Args;
 use layouts::certificate::Certificate;
@@ -125,7 +126,9 @@ impl SolveArgs {
         let beside = || self.records[0].parent().unwrap_or(Path::new("")).join("certificate.json");
         let mut path = self.certificate.clone().unwrap_or_else(beside);
         if several {
-            let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+            // A network's sizes make a longer name than a file may have.
+            let short = (name.len() > LONGEST).then(|| folder_name(name));
+            let name: String = short.as_deref().unwrap_or(name).chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
             let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
             path.set_file_name(format!("{stem}-{name}.json"));
         }
@@ -144,6 +147,9 @@ impl SolveArgs {
     }
 }
 
+/// The most characters of a program's name, with its sizes, in a certificate's name.
+const LONGEST: usize = 100;
+
 /// The number of choices that cost little more than the best; `counted_on` if memory was the only limit.
 fn nearly_as_good(count: &Count, counted_on: bool) -> String {
     let Count { least, most, combinations, uncounted } = count;
@@ -157,7 +163,7 @@ fn nearly_as_good(count: &Count, counted_on: bool) -> String {
         (_, 0) => format!(", in {combinations} combinations of variants"),
         _ => {
             let why = if counted_on { "were not counted" } else { "are too wide to be counted in half a minute: --count takes longer" };
-            format!("; of {combinations} combinations of variants {uncounted} {why}")
+            format!("; of {combinations} combinations or sets of combinations of variants {uncounted} {why}")
         }
     };
     match choices.as_str() {

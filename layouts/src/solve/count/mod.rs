@@ -35,6 +35,8 @@ const SPLITS: usize = 1;
 /// Passes over the kernels before values are dropped, and how often at most.
 const PASSES: usize = 8;
 const ROUNDS: usize = 6;
+/// Sets of combinations after which a count is asked whether to go on.
+const ASKED: usize = 16;
 /// Combinations counted side by side: each may hold some hundred megabytes of tables.
 const WORKERS: usize = 8;
 
@@ -45,13 +47,16 @@ pub struct Effort {
     pub all: u64,
     /// In one attempt.
     pub one: u64,
+    /// Sets of combinations of variants that are bounded from below on the way to those within the limit: a network of a hundred layers, each
+    /// of which is fused or not, has too many to look at.
+    pub sets: usize,
 }
 
 impl Effort {
     /// Half a minute.
-    pub const BRIEF: Effort = Effort { all: 1 << 32, one: 1 << 30 };
+    pub const BRIEF: Effort = Effort { all: 1 << 32, one: 1 << 30, sets: 1 << 8 };
     /// As long as it takes, as far as memory allows.
-    pub const FULL: Effort = Effort { all: u64::MAX, one: 1 << 33 };
+    pub const FULL: Effort = Effort { all: u64::MAX, one: 1 << 33, sets: usize::MAX };
 }
 
 /// At least `least` and at most `most` choices; equal if counted exactly.
@@ -91,7 +96,7 @@ impl Count {
 /// Counts the choices that cost at most `limit` picoseconds. `watch` learns how many combinations of variants are done, and of how
 /// many, and says whether to go on: if not, the others are left uncounted.
 pub fn within(model: &Model, limit: Cost, effort: Effort, watch: &(dyn Fn(usize, usize) -> bool + Sync)) -> Count {
-    let mut all = programs(model, limit);
+    let (mut all, left) = programs(model, limit, effort.sets, &|found| watch(0, found));
     // The widest last.
     all.sort_by_key(|one| one.slack);
     let slack = all.last().map_or(0, |one| one.slack);
@@ -112,16 +117,18 @@ pub fn within(model: &Model, limit: Cost, effort: Effort, watch: &(dyn Fn(usize,
     };
     // Which thread counts which part is left to chance; the result is not.
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get()).min(WORKERS).min(all.len());
-    std::thread::scope(|scope| {
+    let found = std::thread::scope(|scope| {
         let others: Vec<_> = (1..workers).map(|_| scope.spawn(count)).collect();
         others.into_iter().fold(count(), |sum, other| sum.plus(other.join().unwrap_or(Count::UNKNOWN)))
-    })
+    });
+    (0..left).fold(found, |sum, _| sum.plus(Count::UNKNOWN.whole()))
 }
 
 /// The same with costs above the bound rounded to multiples of `step` picoseconds; `None` if the program is too wide for that.
 pub fn rounded(model: &Model, limit: Cost, step: Cost) -> Option<Count> {
     let mut work = CountingWork { left: Effort::BRIEF.all, one: Effort::BRIEF.one };
-    programs(model, limit).iter().try_fold(Count::NONE, |sum, one| Some(sum.plus(one.rounded(step, &mut work)?)))
+    let (all, _) = programs(model, limit, usize::MAX, &|_| true);
+    all.iter().try_fold(Count::NONE, |sum, one| Some(sum.plus(one.rounded(step, &mut work)?)))
 }
 
 /// Counts as finely as the work left allows. Steps are of the largest slack: who has less has fewer of them.
@@ -140,14 +147,19 @@ fn settled(one: &Bounded, slack: Cost, splits: usize, work: &mut CountingWork) -
     exact.or_else(|| finer.iter().find_map(|steps| one.rounded(slack / steps, work))).unwrap_or(coarse)
 }
 
-/// Every combination of variants that has choices within the limit.
+/// Every combination of variants that has choices within the limit; and how many sets of them were not looked into, because as many as may
+/// be were, or because `goes_on`, which learns how many combinations are found, says so.
 ///
 /// Variants are fixed site by site, the site whose variants differ most first, so that most combinations are ruled out together.
-fn programs(model: &Model, limit: Cost) -> Vec<Bounded> {
+fn programs(model: &Model, limit: Cost, most: usize, goes_on: &dyn Fn(usize) -> bool) -> (Vec<Bounded>, usize) {
     let network = Network::new(model);
     let mut open = vec![(Subproblem::whole(model, &network), Dual::new(&network))];
-    let mut found = Vec::new();
-    while let Some((mut part, mut dual)) = open.pop() {
+    let (mut found, mut sets) = (Vec::new(), 0);
+    while sets < most
+        && (sets == 0 || sets % ASKED != 0 || goes_on(found.len()))
+        && let Some((mut part, mut dual)) = open.pop()
+    {
+        sets += 1;
         let Some(bounds) = tightened(&network, &mut part, &mut dual, limit) else { continue };
         let apart = |v: &usize| part.domains[*v].iter().map(|x| bounds.values[*v][*x as usize].min(limit) - bounds.least).sum::<Cost>();
         let sites = (network.groups..network.sizes.len()).filter(|v| part.domains[*v].len() > 1);
@@ -159,7 +171,7 @@ fn programs(model: &Model, limit: Cost) -> Vec<Bounded> {
             }
         }
     }
-    found
+    (found, open.len())
 }
 
 /// Choices of layouts, and a bound from below that is near the best of them.
