@@ -48,7 +48,7 @@ fn assembly(compiler: &str, flags: &[&str], function: Unary) -> Result<Option<St
     Ok(output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
-/// Those that are written out in C. Powers, sines and cosines are calls of the C library in every level.
+/// Those that are written out in C. Most powers, sines and cosines are calls of the C library in every level.
 #[test]
 fn functions_are_vector_code_for_avx2_and_neon() -> Result<(), Failure> {
     let levels: [(&str, &[&str], &str); 2] =
