@@ -9,11 +9,10 @@
 //! computed at these places alone, and so is what is read by that alone in turn. A classifier that reads the first place of a sequence
 //! leaves the others of the layer before it alone.
 //!
-//! *Legal when* one operation makes the tensor, element by element, by contraction or reduction, and what its element depends on is said
-//! by subscripts; all readers take it at one common distance from a common first place, at the same shifted places, or at one place.
+//! *Legal when* one operation makes the tensor, element by element, by contraction or reduction, or row by row, as softmax and normalization
+//! do whose statistics nobody else reads, and what its element depends on is said by subscripts; all readers take it at one common distance from a common first place, at the same shifted places, or at one place.
 //! *Computes less because* an operation has as many points as elements that are read; it is done where at least half of a dim is unread.
-//! *Not handled*: softmax and normalization, which make other elements from what they read; operations with several results; programs with
-//! loops.
+//! *Not handled*: softmax and normalization along the dim, which make elements from one another; programs with loops.
 //! Source: the places of a tensor that its readers need are memlet propagation as in "Deep Fusion" (Fig. 4), with strides kept. OpenVINO moves
 //! strides of 1×1 convolutions up likewise.
 
@@ -90,7 +89,7 @@ impl Part {
     /// # Errors
     /// Why a tensor with unread elements must stay whole.
     fn of(at: usize, axis: usize, operations: &[Operation], program: &Sdfg) -> Result<Option<Part>, String> {
-        let [out] = operations[at].outputs.as_slice() else { return Ok(None) };
+        let Some(out) = operations[at].outputs.first() else { return Ok(None) };
         let Some(container) = program.containers.get(&out.data).filter(|c| c.role == Role::Transient) else { return Ok(None) };
         let whole = program.size_of(&container.dims[axis]);
         let Ok(places) = whole.eval(&program.sizes) else { return Ok(None) };
@@ -111,7 +110,7 @@ impl Part {
         if 2 * count > places {
             return Ok(None);
         }
-        movable(&operations[at], axis, operations)
+        movable(&operations[at], axis, operations, program)
             .map_err(|why| format!("half of `{}` and more is unread along `{}`, but {why}", out.data, container.dims[axis]))?;
         Ok(Some(Part { at, axis, step, first, dim: new, size }))
     }
@@ -157,10 +156,14 @@ impl Part {
             Op::Elementwise { code, .. } | Op::Reduce { code, .. } => *code = code.substitute(&with),
             _ => {}
         }
-        maker.indices.insert(index, self.dim.clone());
-        if let Some(container) = program.containers.get_mut(&data) {
-            container.dims[self.axis] = self.dim.clone();
+        // Statistics of rows have a place for each row.
+        for out in &maker.outputs {
+            let axis = out.subscripts.iter().position(|e| e.as_sym() == Some(&index));
+            if let Some((axis, container)) = axis.zip(program.containers.get_mut(&out.data)) {
+                container.dims[axis] = self.dim.clone();
+            }
         }
+        maker.indices.insert(index, self.dim.clone());
         program.dims.extend(self.size.map(|size| (self.dim, size)));
     }
 }
@@ -176,18 +179,25 @@ fn subscript(e: &Expr, operation: &Operation, program: &Sdfg) -> Option<Affine> 
 ///
 /// # Errors
 /// Why it cannot.
-fn movable(operation: &Operation, axis: usize, operations: &[Operation]) -> Result<(), String> {
+fn movable(operation: &Operation, axis: usize, operations: &[Operation], program: &Sdfg) -> Result<(), String> {
     let out = &operation.outputs[0];
-    if !matches!(operation.op, Op::Elementwise { .. } | Op::Reduce { .. } | Op::Contraction { .. }) {
-        return Err(format!("`{}` makes elements from one another", operation.name));
+    let index = out.subscripts[axis].as_sym().filter(|index| out.subscripts.iter().filter(|e| e.symbols().contains(*index)).count() == 1);
+    let Some(index) = index.filter(|_| out.fill.is_none()) else { return Err("it is written at other places than plain indices".into()) };
+    match &operation.op {
+        Op::Elementwise { .. } | Op::Reduce { .. } | Op::Contraction { .. } => {}
+        Op::Softmax { over } | Op::Normalize { over, .. } if !over.iter().any(|other| other == index) => {}
+        _ => return Err(format!("`{}` makes elements from one another", operation.name)),
+    }
+    let is_used = |data: &str| {
+        let is_read = operations.iter().any(|o| o.inputs.iter().any(|input| input.data == data));
+        is_read || program.containers.get(data).is_none_or(|c| c.role != Role::Transient)
+    };
+    if let Some(other) = operation.outputs[1..].iter().find(|other| is_used(&other.data)) {
+        return Err(format!("`{}`, which is made with it, is used", other.data));
     }
     let written = |o: &&Operation| o.outputs.iter().any(|other| other.data == out.data);
     if operations.iter().filter(written).count() > 1 {
         return Err("several operations make it".into());
-    }
-    let index = out.subscripts[axis].as_sym().filter(|index| out.subscripts.iter().filter(|e| e.symbols().contains(*index)).count() == 1);
-    if index.is_none() || out.fill.is_some() {
-        return Err("it is written at other places than plain indices".into());
     }
     let mut indexing = BTreeSet::new();
     let operands = operations.iter().flat_map(|o| o.inputs.iter().chain(&o.outputs));

@@ -106,6 +106,40 @@ fn what_is_read_stays() {
     assert_eq!(after(&output).0, [13, 13]);
 }
 
+/// A softmax and a normalization along the other dim make each row from itself.
+#[test]
+fn rows_are_made_one_by_one() {
+    for op in [Op::Softmax { over: vec!["c".into()] }, Op::Normalize { over: vec!["c".into()], eps: 1e-3 }] {
+        let mut program = chain(&["2*p + 1"], None, 6);
+        let mut outputs = vec![operand("out", "t", &["c", "h"], None)];
+        if let Op::Normalize { .. } = op {
+            for name in ["mean", "rstd"] {
+                program.add_container(Container::new(name, &["h"], Dtype::F64, Role::Transient));
+                outputs.push(operand(name, name, &["h"], None));
+            }
+        }
+        let state = program.states().next().expect("a state").0;
+        program
+            .map_operations(state, |_, mut operation| {
+                if operation.name == "t" {
+                    operation.op = op.clone();
+                    operation.inputs = vec![operand("x", "s", &["c", "h"], None)];
+                    operation.outputs = outputs.clone();
+                }
+                vec![operation]
+            })
+            .expect("operations");
+        assert_eq!(after(&program).0, [6, 6]);
+        // A mean that is returned is one of every row.
+        if let Some(mean) = program.containers.get_mut("mean") {
+            mean.role = Role::Output;
+            let (places, why) = after(&program);
+            assert_eq!(places, [13, 13]);
+            assert!(why.contains("`mean`, which is made with it, is used"), "{why}");
+        }
+    }
+}
+
 /// A softmax over the dim makes each element from all.
 #[test]
 fn what_is_made_of_its_neighbours_is_told() {
