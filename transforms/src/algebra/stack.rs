@@ -207,17 +207,11 @@ impl Pass for Stack {
         let mut refusals = Vec::new();
         // Whether a group can be stacked is found by stacking it: those without two of the weights need no such trial.
         for group in candidates(program).into_iter().filter(|g| g.weights.iter().filter(|w| wanted(w)).count() >= 2) {
-            let whole = match plan(program, &users, &group.site) {
-                Ok(patch) => patch,
-                Err(refusal) => {
-                    refusals.push(*refusal);
-                    continue;
-                }
-            };
             let units: Vec<NodeId> = group.site.units.iter().zip(&group.weights).filter(|(_, w)| wanted(w)).map(|(n, _)| *n).collect();
             let names: Vec<String> = group.members.iter().zip(&group.weights).filter(|(_, w)| wanted(w)).map(|(m, _)| m.clone()).collect();
             let part = Site { units: units.clone(), ..group.site };
-            let planned = if units == group.site.units { Ok(whole) } else { plan(program, &users, &part) };
+            // A part of a group may be stacked where the whole cannot be: of queries a pass before may have left a row, of keys all.
+            let planned = plan(program, &users, &part);
             let site = Site { units, ..group.site };
             let patch = match planned {
                 Ok(patch) if context.barred.has(&patch.summary) => {
@@ -227,7 +221,7 @@ impl Pass for Stack {
                 Ok(patch) => patch,
                 Err(refusal) => {
                     refusals.push(*refusal);
-                    break;
+                    continue;
                 }
             };
             let known = &context.facts.stacks;
