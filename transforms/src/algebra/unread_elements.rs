@@ -235,6 +235,10 @@ fn read_places(reads: &[Read], whole: &Expr, program: &Sdfg) -> Option<(i64, Exp
     let coefficients = reads.iter().flat_map(|read| &read.form.terms).map(|(_, by)| by.unsigned_abs());
     let step = i64::try_from(coefficients.chain(apart).fold(0, gcd)).ok().filter(|step| *step > 1)?;
     let first = offsets[0].rem_euclid(step);
+    // A short dim that lies in fills whole would leave nothing.
+    if first > 0 && reads.iter().any(|read| read.has_fill) {
+        return None;
+    }
     let count = (whole.clone() + Expr::Int(step - 1 - first)).floor_div(Expr::Int(step));
     Some((step, Expr::Int(first), None, count))
 }

@@ -2,7 +2,9 @@
 
 use super::accuracy;
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::{compares_values, distance, kink_bound, overflow_on, tensors, with_small_sizes_for};
+use crate::pipeline::oracle::{
+    common_sizes, compares_values, distance, kink_bound, overflow_on, tensors, with_sizes, with_small_sizes_for,
+};
 use crate::pipeline::run::candidate::BESIDE;
 use crate::pipeline::run::{Candidate, Execution, default_config};
 use kernels::device::Device;
@@ -76,8 +78,10 @@ impl<'a> SmallOracle<'a> {
                 granules.extend(kernels::split_blocked_dims::granules(spec, config)?);
             }
         }
-        let [program, reference] = [&candidate.program, self.operators]
-            .map(|p| with_small_sizes_for(p, candidate.configuration.all_layouts(), &granules, (&[], i64::MAX)));
+        let both = [&candidate.program, self.operators];
+        let small = both.map(|p| with_small_sizes_for(p, candidate.configuration.all_layouts(), &granules, (&[], i64::MAX)).sizes);
+        let sizes = common_sizes(&both, small.into_iter());
+        let [program, reference] = both.map(|p| with_sizes(p, &sizes));
         let mut configuration = candidate.configuration.clone();
         for whole in &specs {
             if let Some(config) = configuration.kernels.get_mut(&whole.name) {

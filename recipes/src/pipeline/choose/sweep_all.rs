@@ -8,7 +8,7 @@ use crate::pipeline::measure::{
     BudgetPolicy, MarkedKernels, MemoryLimit, QUICK, SweepContext, SweepExtent, SweptProgram, build_problem, pytorch_order, sweep_posed,
     sweep_program,
 };
-use crate::pipeline::oracle::{Expectation, with_small_sizes};
+use crate::pipeline::oracle::{Expectation, small_sizes_of_all, with_sizes};
 use crate::pipeline::run::candidate::BESIDE;
 use crate::pipeline::run::{Candidate, Target};
 use crate::pipeline::variants::programs::stitched_by_times;
@@ -348,7 +348,8 @@ fn combine(
     let among = layouts::SelectionProblem::among(&problems);
     let lenders: Vec<KernelSource> = labels.iter().zip(lent).map(|(name, (variant, _))| KernelSource { name, variant }).collect();
     let known = lent.iter().flat_map(|(_, swept)| &swept.problem.kernels).map(|k| k.key.clone()).collect();
-    let first = with_small_sizes(&lent[0].0.program);
+    let programs: Vec<&Sdfg> = lent.iter().map(|(variant, _)| &variant.program).collect();
+    let first = with_sizes(programs[0], &small_sizes_of_all(&programs));
     let expected: OnceCell<Expectation> = OnceCell::new();
     let mut found: Option<(Variant, SweptProgram)> = None;
     for round in 1..=POLICY.merging_rounds {
@@ -366,7 +367,7 @@ fn combine(
             return Err(PipelineError::Combined(why));
         }
         // The program is checked before it is timed: the same name could stand for different values in two programs.
-        let computed = || expected.get_or_init(|| Expectation::of(&first)).difference(&with_small_sizes(&variant.program));
+        let computed = || expected.get_or_init(|| Expectation::of(&first)).difference(&with_sizes(&variant.program, &first.sizes));
         if let Some(wrong) = during(CommandPhase::Check, computed) {
             return Err(PipelineError::Combined(format!("they would compute something else: {wrong}")));
         }

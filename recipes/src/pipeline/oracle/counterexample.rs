@@ -7,7 +7,7 @@
 //! A step is kept only if the two still differ.
 
 use super::equivalence::{Difference, difference};
-use super::small_sizes::with_small_sizes;
+use super::small_sizes::{small_sizes_of_all, with_sizes};
 use sdfg::{NodeId, Role, Sdfg, StateId, Unit};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,8 @@ pub struct Counterexample {
 
 /// The smallest pair that still differs; `None` if the two agree at small sizes.
 pub fn find(before: &Sdfg, after: &Sdfg) -> Option<Counterexample> {
-    let (before, after) = (with_small_sizes(before), with_small_sizes(after));
+    let sizes = small_sizes_of_all(&[before, after]);
+    let (before, after) = (with_sizes(before, &sizes), with_sizes(after, &sizes));
     let difference = difference(&before, &after)?;
     let mut smallest = Counterexample { before, after, difference };
     smallest.take(only_changed(&smallest.before, &smallest.after));

@@ -17,5 +17,5 @@ pub use equivalence::{Expectation, difference};
 pub use operators::{differentiated, operators};
 pub use overflow::overflow_on;
 pub use reference::{RUN, Reference, ReferenceCache, SEED};
-pub use small_sizes::{with_small_sizes, with_small_sizes_for};
+pub use small_sizes::{common_sizes, small_sizes_of_all, with_sizes, with_small_sizes, with_small_sizes_for};
 pub use threshold_jumps::{compares_values, distance, kink_bound, within_jumps};

@@ -16,6 +16,37 @@ pub fn with_small_sizes(program: &Sdfg) -> Sdfg {
     small
 }
 
+/// Small sizes at which several programs of the same tensors are whole. One may read inside of a tensor what another reads with a fill, as
+/// where elements that nobody reads are left out: then its own sizes are too small for the other.
+pub fn small_sizes_of_all(programs: &[&Sdfg]) -> Bindings {
+    common_sizes(programs, programs.iter().map(|program| with_small_sizes(program).sizes))
+}
+
+/// A program at such sizes.
+pub fn with_sizes(program: &Sdfg, sizes: &Bindings) -> Sdfg {
+    let mut small = program.clone();
+    for (symbol, size) in &mut small.sizes {
+        *size = sizes.get(symbol).copied().unwrap_or(*size);
+    }
+    small
+}
+
+/// The largest of the sizes of each symbol, grown until they suffice for all programs.
+pub fn common_sizes(programs: &[&Sdfg], sizes: impl Iterator<Item = Bindings>) -> Bindings {
+    let mut all = Bindings::new();
+    for (symbol, size) in sizes.flatten() {
+        let known = all.entry(symbol).or_insert(size);
+        *known = size.max(*known);
+    }
+    loop {
+        let before = all.clone();
+        programs.iter().for_each(|program| grow(&mut all, program));
+        if all == before {
+            return all;
+        }
+    }
+}
+
 /// A subscript that is no plain index and has no fill: the size of the dim that it subscripts, and the first and the last value of each
 /// index around it.
 struct Subscript {
@@ -32,11 +63,15 @@ fn windows(program: &Sdfg) -> Vec<Subscript> {
             found.extend(windows(&nested.program));
         }
     }
+    let end = |size: &Expr| size.clone() - Expr::Int(1);
     let mut look = |memlet: &Memlet, indices: &BTreeMap<String, (Expr, Expr)>| {
         let Some(container) = program.containers.get(&memlet.data).filter(|_| memlet.fill.is_none()) else { return };
         for (range, size) in memlet.subset.iter().zip(program.shape(container)) {
             match range {
-                Range::At(at) if at.as_sym().is_none() => found.push(Subscript { at: at.clone(), size, indices: indices.clone() }),
+                // A plain index runs along the dim, as a rule.
+                Range::At(at) if at.as_sym().and_then(|name| indices.get(name)).is_none_or(|(_, last)| *last != end(&size)) => {
+                    found.push(Subscript { at: at.clone(), size, indices: indices.clone() })
+                }
                 _ => {}
             }
         }

@@ -9,7 +9,7 @@ use super::rewrite_options::RewriteOptions;
 use super::variant::Variant;
 use crate::load::Recipe;
 use crate::pipeline::PipelineError;
-use crate::pipeline::oracle::{Expectation, with_small_sizes};
+use crate::pipeline::oracle::{Expectation, with_sizes, with_small_sizes};
 use crate::timings::{CommandPhase, during};
 use kernels::device::Forms;
 use rayon::prelude::*;
@@ -75,7 +75,7 @@ pub fn wrong(operators: &Sdfg, variants: &[Variant]) -> Vec<Option<String>> {
     let expected = Expectation::of(&operators);
     let wrong = |v: &Variant| match validate(&v.program).first() {
         Some(invalid) => Some(format!("it is not valid: {invalid}")),
-        None => expected.difference(&with_small_sizes(&v.program)).map(|d| d.to_string()),
+        None => expected.difference(&with_sizes(&v.program, &operators.sizes)).map(|d| d.to_string()),
     };
     variants.par_iter().map(wrong).collect()
 }
