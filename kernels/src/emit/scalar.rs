@@ -115,9 +115,9 @@ pub fn value(code: &Scalar, names: &mut dyn NamePrinter) -> String {
     }
 }
 
-/// A power by some quarters as products of roots, which are vectors where the library's power is a call for each element: it takes ten times
-/// as long. Each root and product is rounded once, so that the result is within three units in the last place. Infinities and zeros of
-/// either sign have the power that IEEE 754 gives them: a root of −∞ is none, and a root of −0 is −0.
+/// A power by some quarters as products of roots, which are vectors where the library's power is a call for each element: that takes
+/// ten times as long. Each root and product is rounded once, so that the result is within three units in the last place. Infinities
+/// and zeros of either sign have the power that IEEE 754 gives them: a root of −∞ is none, and a root of −0 is −0.
 fn roots(exponent: &Scalar) -> Option<String> {
     let Scalar::Const(exponent) = exponent else { return None };
     let power = match exponent.abs() {

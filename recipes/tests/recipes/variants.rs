@@ -138,6 +138,21 @@ fn every_row_is_right_over_random_recipes() -> Result<(), Failure> {
     Ok(())
 }
 
+/// A program that leaves out what nobody reads no longer says how long a tensor must be: the sizes at which it is compared with others are
+/// those that suffice for both.
+#[test]
+fn unread_elements_are_left_out_at_sizes_of_both() -> Result<(), Failure> {
+    let head = "model: m\ndims: {n: 2, c: 3, h: 23, w: 3, p: 5}\ninputs: {x: [n, c, h]}\nsteps:\n  \
+                - \"t[n,c,h] = max(x[n,c,h+w-1 else -inf], over: w)\"\n";
+    for step in ["y[n,c] = exp(t[n,c,11])", "y[n,c,p] = exp(t[n,c,4*p+1])"] {
+        let recipe = load_str("m.yaml", &format!("{head}  - \"{step}\"\noutputs: [y]\n"), &[])?;
+        let programs = programs_on(&recipe, true, None)?;
+        let fused = programs.variants.iter().find(|variant| variant.key.is(VariantId::Fused)).ok_or("a fused program")?;
+        assert!(PassStep::UnreadElements.rewrote(&fused.steps), "{step}: {:?}", fused.steps);
+    }
+    Ok(())
+}
+
 /// A pattern that was run is scored by its times: the one that lost is not chosen again, and a new plan says what it is relative to.
 #[test]
 fn patterns_that_lose_by_their_times_are_dropped() -> Result<(), Failure> {

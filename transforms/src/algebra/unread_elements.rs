@@ -9,12 +9,13 @@
 //! computed at these places alone, and so is what is read by that alone in turn. A classifier that reads the first place of a sequence
 //! leaves the others of the layer before it alone.
 //!
-//! *Legal when* one operation makes the tensor, element by element, by contraction or reduction, or row by row, as softmax and normalization
-//! do whose statistics nobody else reads, and what its element depends on is said by subscripts; all readers take it at one common distance from a common first place, at the same shifted places, or at one place.
+//! *Legal when* one operation makes the tensor, element by element, by contraction or reduction, or row by row, as softmax and
+//! normalization do whose statistics nobody else reads, and subscripts alone say what its elements depend on; all readers take it at one
+//! common distance from a common first place, at the same shifted places, or at one place.
 //! *Computes less because* an operation has as many points as elements that are read; it is done where at least half of a dim is unread.
 //! *Not handled*: softmax and normalization along the dim, which make elements from one another; programs with loops.
-//! Source: the places of a tensor that its readers need are memlet propagation as in "Deep Fusion" (Fig. 4), with strides kept. OpenVINO moves
-//! strides of 1×1 convolutions up likewise.
+//! Source: the places of a tensor that its readers need are memlet propagation as in "Deep Fusion" (Fig. 4), with strides kept. OpenVINO
+//! moves strides of 1×1 convolutions up likewise.
 
 use crate::pass::{Context, Pass, Rewritten, Stopped, refused_at};
 use sdfg::affine::Affine;

@@ -47,8 +47,8 @@ pub struct Effort {
     pub all: u64,
     /// In one attempt.
     pub one: u64,
-    /// Sets of combinations of variants that are bounded from below on the way to those within the limit: a network of a hundred layers, each
-    /// of which is fused or not, has too many to look at.
+    /// Sets of combinations of variants that are bounded from below on the way to those within the limit: a network of a hundred layers,
+    /// each of which is fused or not, has too many to look at.
     pub sets: usize,
 }
 
