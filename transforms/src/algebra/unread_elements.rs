@@ -77,7 +77,7 @@ struct Part {
     size: Option<Expr>,
 }
 
-/// A read of the dim: its subscript, and the dims of the indices in it.
+/// A read of the dim: its subscript, and the operation whose indices that has.
 struct Read<'a> {
     form: Affine,
     operation: &'a Operation,
@@ -85,7 +85,7 @@ struct Read<'a> {
 }
 
 impl Part {
-    /// `None` where at least half of the dim is read.
+    /// `None` where more than half of the dim is read.
     ///
     /// # Errors
     /// Why a tensor with unread elements must stay whole.
@@ -142,8 +142,6 @@ impl Part {
                     within.terms.extend::<Vec<_>>(zero);
                     input.subscripts[self.axis] = within.expr();
                 }
-                let is_plain = input.subscripts.iter().all(|e| e.as_sym().is_some());
-                input.fill = input.fill.filter(|_| !is_plain);
             }
         }
         let maker = &mut operations[self.at];
@@ -166,6 +164,18 @@ impl Part {
         }
         maker.indices.insert(index, self.dim.clone());
         program.dims.extend(self.size.map(|size| (self.dim, size)));
+        // What runs along every dim lies inside; an index may also run beyond its dim, into the fill.
+        let Some(dims) = program.containers.get(&data).map(|container| container.dims.clone()) else { return };
+        for operation in operations.iter_mut() {
+            let indices = operation.indices.clone();
+            let runs_along = |(e, dim): (&Expr, &String)| {
+                e.as_sym().and_then(|name| indices.get(name)).is_some_and(|own| program.size_of(own) == program.size_of(dim))
+            };
+            for input in operation.inputs.iter_mut().filter(|input| input.data == data) {
+                let lies_inside = input.subscripts.iter().zip(&dims).all(runs_along);
+                input.fill = input.fill.filter(|_| !lies_inside);
+            }
+        }
     }
 }
 

@@ -89,6 +89,8 @@ fn readers_share_places_at_a_common_distance() {
     assert_eq!(after(&chain(&["4*p + 1", "4*p + 3"], None, 3)).0, [6, 6]);
     // Every third place from 0 on, of which −3, 15 and more lie outside.
     assert_eq!(after(&chain(&["3*p - 3", "3*p + 3"], Some(0.25), 7)).0, [5, 5]);
+    // Every third place, and behind the fifth the fill.
+    assert_eq!(after(&chain(&["3*p"], Some(0.25), 7)).0, [5, 5]);
     // A slice.
     assert_eq!(after(&chain(&["p + 7", "p + 7"], None, 4)).0, [4, 4]);
 }
